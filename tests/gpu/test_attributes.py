@@ -609,6 +609,7 @@ def test_flags_are_noted_also_where_they_are_up():
         assert isinstance(alias, nn.Parameter)
     assert type(alias) is nn.Parameter and type(other) is nn.Parameter
     assert marks == [(vars(weight), "up"), (vars(weight), "new")]
+    assert vars(alias) == vars(weight)
 
 
 class AsksItsWeight(OfOwn):

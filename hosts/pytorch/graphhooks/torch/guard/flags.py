@@ -15,7 +15,8 @@ from ..base.tree import Unfit
 def noted(parameters, weights):
     """Yields a list, for who is to put up the same flags: each as (attributes
     of a parameter, name).  An attribute that is set to what it was, as some
-    do with a `main_grad`, is none.
+    do with a `main_grad`, is none.  What stands in for parameters has none of
+    them afterwards: nothing else has changed there.
 
     A flag may be up already, so what counts is that it is set, which types
     are told that are like the weights'."""
@@ -40,6 +41,9 @@ def noted(parameters, weights):
                             f"{name}, to something else than True, which a "
                             "replay would not: keep it in a buffer")
             marks.append((before, name))
+            del now[name]
+            if name in before:
+                now[name] = before[name]
 
 
 def _noting(kind, found: set):
