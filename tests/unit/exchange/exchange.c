@@ -1,0 +1,941 @@
+/*
+ * An exchange of a rank whose peers, device and NCCL are this file's: what is
+ * refused, what ranks agree on, and what is freed when they do not come.
+ *
+ * A gather brings this rank's own words from each rank, changed as a test
+ * says.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "comm/comm.h"
+#include "comm/nccl.h"
+#include "exchange/state.h"
+#include "tap/tap.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    N = 4,
+    RANK = 1,
+    OTHER = 2, /* the rank whose words are changed */
+    ROW = 128  /* bytes of a row of signs */
+};
+
+#define DEVICE ((struct gh_device *)5)
+#define STREAM ((void *)7)
+#define COMM ((void *)8)
+
+static gh_error err;
+static char calls[2048];
+
+static void note(const char *format, ...)
+{
+    const size_t used = strlen(calls);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(calls + used, sizeof(calls) - used, format, args);
+    va_end(args);
+}
+
+/* ---- the other ranks ----------------------------------------------------- */
+
+struct gh_comm {
+    int unused;
+};
+
+static struct gh_comm the_comm;
+static uint64_t all[N * GH_COMM_WORDS];
+static int n_gathers, changed_gather, failed_gather; /* from 1; 0: none */
+static uint32_t changed_word;
+static uint64_t changed_by;
+static int comms_open;
+
+gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
+                       const char *of, uint32_t seconds, struct gh_gate *gate,
+                       struct gh_comm **comm_p, gh_error *error)
+{
+    (void)dev;
+    (void)ranks;
+    (void)of;
+    (void)seconds;
+    (void)gate;
+    (void)error;
+    comms_open++;
+    *comm_p = &the_comm;
+    return GH_OK;
+}
+
+gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
+                         const uint64_t **all_p, gh_error *error)
+{
+    (void)comm;
+    if (++n_gathers == failed_gather) {
+        if (error != NULL) {
+            snprintf(error->text, sizeof(error->text), "nobody came");
+        }
+        return GH_ERR_RANKS;
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        memcpy(all + (size_t)i * n, mine, n * sizeof(*mine));
+    }
+    if (n_gathers == changed_gather) {
+        all[OTHER * n + changed_word] += changed_by;
+    }
+    *all_p = all;
+    return GH_OK;
+}
+
+void gh_comm_close(struct gh_comm *comm, struct gh_comm_parting *parting)
+{
+    if (comm != NULL) {
+        comms_open--;
+        note(parting != NULL ? "part " : "leave ");
+    }
+}
+
+void gh_comm_part(const struct gh_comm_parting *parting)
+{
+    (void)parting;
+    note("parted ");
+}
+
+static uint32_t patience_left;
+
+struct gh_comm_patience gh_comm_patience(uint32_t seconds)
+{
+    patience_left = seconds;
+    return (struct gh_comm_patience){ 0, 0 };
+}
+
+bool gh_comm_has_time(struct gh_comm_patience *patience)
+{
+    (void)patience;
+    return patience_left > 0 && patience_left-- > 0;
+}
+
+/* ---- NCCL ---------------------------------------------------------------- */
+
+static struct gh_nccl_part sent[N];
+
+gh_status gh_nccl_open(const char *name, struct gh_nccl **nccl_p,
+                       gh_error *error)
+{
+    (void)name;
+    (void)error;
+    *nccl_p = (struct gh_nccl *)9;
+    return GH_OK;
+}
+
+void gh_nccl_close(struct gh_nccl *nccl)
+{
+    (void)nccl;
+}
+
+gh_status gh_nccl_check(const struct gh_nccl *nccl, struct ncclComm *comm,
+                        const char *who, uint32_t rank, uint32_t size,
+                        gh_error *error)
+{
+    (void)nccl;
+    (void)comm;
+    (void)who;
+    (void)rank;
+    (void)size;
+    (void)error;
+    return GH_OK;
+}
+
+gh_status gh_nccl_exchange(const struct gh_nccl *nccl, struct ncclComm *comm,
+                           const struct gh_nccl_part *parts, uint32_t rank,
+                           uint32_t n, void *stream, uint32_t seconds,
+                           gh_error *error)
+{
+    (void)nccl;
+    (void)comm;
+    (void)rank;
+    (void)stream;
+    (void)seconds;
+    (void)error;
+    memcpy(sent, parts, n * sizeof(*parts));
+    note("nccl ");
+    return GH_OK;
+}
+
+gh_status gh_nccl_look(const struct gh_nccl *nccl, struct ncclComm *comm,
+                       bool *gone_p, gh_error *error)
+{
+    (void)nccl;
+    (void)comm;
+    (void)gone_p;
+    (void)error;
+    return GH_OK;
+}
+
+void gh_nccl_abort(const struct gh_nccl *nccl, struct ncclComm *comm)
+{
+    (void)nccl;
+    (void)comm;
+    note("abort ");
+}
+
+/* ---- the device ---------------------------------------------------------- */
+
+static int n_memory, n_objects;
+static char pool[256]; /* addresses: what is left there leaks nothing */
+static size_t n_taken;
+static uint64_t last_alloc;
+static bool ended, idle, reaches;
+static unsigned char ready[N], arrived[N], gone[N];
+
+struct gh_device_before gh_device_enter(struct gh_device *dev)
+{
+    (void)dev;
+    return (struct gh_device_before){ NULL, 0 };
+}
+
+void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
+{
+    (void)dev;
+    (void)before;
+}
+
+void gh_device_close(struct gh_device *dev)
+{
+    (void)dev;
+}
+
+static gh_status make(void **object_p)
+{
+    n_objects++;
+    *object_p = malloc(1);
+    return GH_OK;
+}
+
+static void drop(void *object)
+{
+    n_objects -= object != NULL;
+    free(object);
+}
+
+gh_status gh_device_stream_create(struct gh_device *dev, bool blocking,
+                                  void **stream_p, gh_error *error)
+{
+    (void)dev;
+    (void)blocking;
+    (void)error;
+    return make(stream_p);
+}
+
+gh_status gh_device_stream_create_urgent(struct gh_device *dev, void **stream_p,
+                                         gh_error *error)
+{
+    (void)dev;
+    (void)error;
+    return make(stream_p);
+}
+
+void gh_device_stream_destroy(struct gh_device *dev, void *stream)
+{
+    (void)dev;
+    drop(stream);
+}
+
+gh_status gh_device_event_create(struct gh_device *dev, void **event_p,
+                                 gh_error *error)
+{
+    (void)dev;
+    (void)error;
+    return make(event_p);
+}
+
+void gh_device_event_destroy(struct gh_device *dev, void *event)
+{
+    (void)dev;
+    drop(event);
+}
+
+gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
+                          void **address_p, gh_error *error)
+{
+    (void)dev;
+    (void)error;
+    last_alloc = bytes;
+    n_memory++;
+    *address_p = &pool[++n_taken % sizeof(pool)];
+    return GH_OK;
+}
+
+void gh_device_free(struct gh_device *dev, void *address)
+{
+    (void)dev;
+    if (address != NULL) {
+        note("free ");
+        n_memory--;
+    }
+}
+
+gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
+                               void **address_p, gh_error *error)
+{
+    (void)dev;
+    (void)error;
+    n_objects++;
+    *address_p = calloc(1, bytes);
+    return GH_OK;
+}
+
+void gh_device_host_free(struct gh_device *dev, void *address)
+{
+    (void)dev;
+    drop(address);
+}
+
+/* The rows of signs that are read: READY and ARRIVED, or GONE. */
+gh_status gh_device_copy_out(struct gh_device *dev, void *host,
+                             const void *device, uint64_t bytes, void *stream,
+                             gh_error *error)
+{
+    unsigned char *rows = host;
+
+    (void)dev;
+    (void)device;
+    (void)stream;
+    (void)error;
+    memset(rows, 0, bytes);
+    if (bytes == ROW) {
+        memcpy(rows, gone, N);
+    } else {
+        memcpy(rows, ready, N);
+        memcpy(rows + ROW, arrived, N);
+    }
+    return GH_OK;
+}
+
+gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
+                         uint64_t bytes, void *stream, gh_error *error)
+{
+    (void)dev;
+    (void)dst;
+    (void)src;
+    (void)stream;
+    (void)error;
+    note("copy%d ", (int)bytes);
+    return GH_OK;
+}
+
+gh_status gh_device_zero(struct gh_device *dev, void *address, uint64_t bytes,
+                         void *stream, gh_error *error)
+{
+    (void)dev;
+    (void)address;
+    (void)bytes;
+    (void)stream;
+    (void)error;
+    return GH_OK;
+}
+
+gh_status gh_device_put(struct gh_device *dev, void *dst, const void *src,
+                        uint64_t bytes, void *stream, gh_error *error)
+{
+    (void)dev;
+    (void)dst;
+    (void)src;
+    (void)stream;
+    (void)error;
+    note("put%d ", (int)bytes);
+    return GH_OK;
+}
+
+gh_status gh_device_words(struct gh_device *dev, const struct gh_word *words,
+                          uint32_t n, void *stream, uint64_t *calls_p,
+                          gh_error *error)
+{
+    (void)dev;
+    (void)words;
+    (void)n;
+    (void)stream;
+    (void)calls_p;
+    (void)error;
+    return GH_OK;
+}
+
+bool gh_device_has_words(const struct gh_device *dev)
+{
+    (void)dev;
+    return true;
+}
+
+void *gh_device_context(const struct gh_device *dev)
+{
+    (void)dev;
+    return NULL;
+}
+
+void gh_device_get_info(const struct gh_device *dev,
+                        struct gh_device_info *info)
+{
+    (void)dev;
+    memset(info, 0, sizeof(*info));
+}
+
+bool gh_device_bus_id(struct gh_device *dev, char *text, size_t bytes)
+{
+    (void)dev;
+    (void)text;
+    (void)bytes;
+    return false;
+}
+
+gh_status gh_device_reach(struct gh_device *dev, int ordinal, void *context,
+                          bool *can_p, gh_error *error)
+{
+    (void)dev;
+    (void)ordinal;
+    (void)context;
+    (void)error;
+    *can_p = reaches;
+    return GH_OK;
+}
+
+gh_status gh_device_share(struct gh_device *dev, const void *address,
+                          struct gh_shared_memory *shared, gh_error *error)
+{
+    (void)dev;
+    (void)address;
+    (void)shared;
+    (void)error;
+    return GH_ERR_UNSUPPORTED;
+}
+
+gh_status gh_device_open_shared(struct gh_device *dev,
+                                const struct gh_shared_memory *shared,
+                                void **base_p, gh_error *error)
+{
+    (void)dev;
+    (void)shared;
+    (void)base_p;
+    (void)error;
+    return GH_ERR_UNSUPPORTED;
+}
+
+void gh_device_close_shared(struct gh_device *dev, void *base)
+{
+    (void)dev;
+    (void)base;
+}
+
+gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
+                                gh_error *error)
+{
+    (void)dev;
+    (void)stream;
+    (void)error;
+    return GH_OK;
+}
+
+/* The exchange's own streams are idle; the host's as a test says. */
+gh_status gh_device_stream_ask(struct gh_device *dev, void *stream,
+                               bool *idle_p, gh_error *error)
+{
+    (void)dev;
+    (void)error;
+    *idle_p = stream != STREAM || idle;
+    return GH_OK;
+}
+
+gh_status gh_device_event_ask(struct gh_device *dev, void *event, bool *ended_p,
+                              gh_error *error)
+{
+    (void)dev;
+    (void)event;
+    (void)error;
+    *ended_p = ended;
+    return GH_OK;
+}
+
+gh_status gh_device_event_record(struct gh_device *dev, void *event,
+                                 void *stream, gh_error *error)
+{
+    (void)dev;
+    (void)event;
+    (void)stream;
+    (void)error;
+    return GH_OK;
+}
+
+gh_status gh_device_event_wait(struct gh_device *dev, void *stream, void *event,
+                               gh_error *error)
+{
+    (void)dev;
+    (void)stream;
+    (void)event;
+    (void)error;
+    return GH_OK;
+}
+
+enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream)
+{
+    (void)dev;
+    (void)stream;
+    return GH_CAPTURING_NO;
+}
+
+/* ---- exchanges ----------------------------------------------------------- */
+
+static char said[1024];
+
+static void hear_line(void *user, gh_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    snprintf(said, sizeof(said), "%s", line);
+}
+
+static struct gh_exchange_options options;
+static gh_exchange_desc desc;
+
+static void reset(gh_exchange_kind kind)
+{
+    options = (struct gh_exchange_options){
+        .kind = kind, .timeout_s = 3, .log = { GH_LOG_WARN, hear_line, NULL }
+    };
+    desc = (gh_exchange_desc){ .struct_size = sizeof(desc),
+                               .rank = RANK,
+                               .n_ranks = N,
+                               .window_bytes = 1000,
+                               .comm = COMM };
+    n_gathers = changed_gather = failed_gather = 0;
+    comms_open = n_memory = n_objects = 0;
+    ended = idle = reaches = true;
+    memset(ready, 0, sizeof(ready));
+    memset(arrived, 0, sizeof(arrived));
+    memset(gone, 0, sizeof(gone));
+    calls[0] = said[0] = err.text[0] = '\0';
+}
+
+static gh_status open_exchange(gh_exchange **x_p)
+{
+    return gh_exchange_open(DEVICE, &desc, &options, x_p, &err);
+}
+
+static gh_exchange *begin(gh_exchange_kind kind)
+{
+    gh_exchange *x = NULL;
+
+    reset(kind);
+    is_status(open_exchange(&x), GH_OK, &err, "an exchange begins");
+    calls[0] = '\0';
+    return x;
+}
+
+static void is_over(const char *name, int memory)
+{
+    is_int(n_memory, memory, "%s: memory that is left", name);
+    is_int(n_objects, 0, "%s: no object is", name);
+    is_int(comms_open, 0, "%s: nor a communicator", name);
+}
+
+/* ---- windows ------------------------------------------------------------- */
+
+/* Windows differ between ranks: what comes has to fit into this rank's, and
+ * what goes into that of the rank it goes to. */
+static void test_windows(void)
+{
+    static const struct {
+        const char *what, *says;
+        uint32_t rank;
+        gh_exchange_part part;
+        uint64_t at;
+    } cases[] = {
+        { "all of a smaller window", NULL, OTHER, { 0, 600, 0, 0, 0 }, 0 },
+        { "a byte more than a smaller window",
+          "what goes to rank 2 is 601 bytes at 0, and its window has 600",
+          OTHER,
+          { 0, 601, 0, 0, 0 },
+          0 },
+        { "what begins at the end of a smaller window",
+          "goes to rank 2",
+          OTHER,
+          { 0, 1, 600, 0, 0 },
+          0 },
+        { "what is behind a smaller window by its `at`",
+          "goes to rank 2",
+          OTHER,
+          { 0, 100, 0, 0, 0 },
+          501 },
+        { "as much in an equal window", NULL, 3, { 0, 601, 0, 0, 0 }, 0 },
+        { "a byte more than an equal window",
+          "goes to rank 3 is 1001",
+          3,
+          { 0, 1001, 0, 0, 0 },
+          0 },
+        { "all of this window", NULL, OTHER, { 0, 0, 0, 0, 1000 }, 0 },
+        { "a byte more than this window",
+          "what comes from rank 2 is 1001 bytes at 0, and the window has 1000",
+          OTHER,
+          { 0, 0, 0, 0, 1001 },
+          0 },
+        { "what comes behind this window by its `at`",
+          "comes from rank 0",
+          0,
+          { 0, 0, 0, 0, 1 },
+          2000 },
+        { "an offset that wraps",
+          "comes from rank 0",
+          0,
+          { 0, 0, 0, UINT64_MAX, 2 },
+          1 },
+        { "an `at` beyond all windows, for nothing",
+          NULL,
+          0,
+          { 0 },
+          UINT64_MAX },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_exchange_part parts[N] = { { 0 } };
+        const gh_exchange_op op = { .struct_size = sizeof(op),
+                                    .stream = STREAM,
+                                    .send = calls,
+                                    .at = cases[i].at,
+                                    .parts = parts };
+        gh_exchange *x;
+
+        reset(GH_EXCHANGE_NCCL);
+        changed_gather = 1;
+        changed_word = 5;
+        changed_by = (uint64_t)-400; /* of 1000 */
+        if (open_exchange(&x) != GH_OK) {
+            ok(false, "an exchange of unequal windows begins: %s", err.text);
+            continue;
+        }
+        parts[cases[i].rank] = cases[i].part;
+        is_status(gh_exchange_issue(x, &op, &err),
+                  cases[i].says == NULL ? GH_OK : GH_ERR_INVALID, &err, "%s",
+                  cases[i].what);
+        ok(cases[i].says == NULL || strstr(err.text, cases[i].says) != NULL,
+           "is refused with a sentence where it does not fit: %s", err.text);
+        gh_exchange_close(x);
+        is_over(cases[i].what, 0);
+    }
+}
+
+static void test_capacities(void)
+{
+    static const struct {
+        uint64_t capacity;
+        const char *says;
+    } cases[] = {
+        { 250, NULL },
+        { 251, "comes from rank 3 is 251 bytes at 753" },
+        { UINT64_MAX / 4, "comes from rank 0" },
+        { UINT64_MAX / 4 + 1, "capacity is 4611686018427387904: too large" },
+        { UINT64_MAX, "too large for 4 ranks" },
+        { 0, NULL },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const gh_exchange_op op = { .struct_size = sizeof(op),
+                                    .stream = STREAM,
+                                    .send = calls,
+                                    .capacity = cases[i].capacity };
+        gh_exchange *x = begin(GH_EXCHANGE_NCCL);
+
+        is_status(gh_exchange_issue(x, &op, &err),
+                  cases[i].says == NULL ? GH_OK : GH_ERR_INVALID, &err,
+                  "a capacity of %llu", (unsigned long long)cases[i].capacity);
+        ok(cases[i].says == NULL || strstr(err.text, cases[i].says) != NULL,
+           "is refused with a sentence where it does not fit: %s", err.text);
+        gh_exchange_close(x);
+    }
+}
+
+static void test_own_part(void)
+{
+    static const struct {
+        gh_exchange_part part;
+        bool good;
+    } cases[] = {
+        { { 0, 10, 5, 5, 10 }, true }, { { 0, 10, 5, 6, 10 }, false },
+        { { 0, 10, 5, 5, 9 }, false }, { { 0, 0, 5, 6, 0 }, true },
+        { { 0, 0, 0, 0, 10 }, false },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_exchange_part parts[N] = { { 0 } };
+        gh_exchange_op op = { .struct_size = sizeof(op),
+                              .stream = STREAM,
+                              .send = calls,
+                              .parts = parts };
+        gh_exchange *x = begin(GH_EXCHANGE_NCCL);
+
+        parts[RANK] = cases[i].part;
+        is_status(gh_exchange_issue(x, &op, &err),
+                  cases[i].good ? GH_OK : GH_ERR_INVALID, &err,
+                  "own part %zu goes as it comes, or is refused", i);
+        ok(cases[i].part.bytes != 0 || strstr(calls, "copy") == NULL,
+           "and where it is nothing, nothing is copied");
+        parts[0].bytes = 1;
+        op.send = NULL;
+        is_status(gh_exchange_issue(x, &op, &err), GH_ERR_INVALID, &err,
+                  "what is sent is somewhere");
+        gh_exchange_close(x);
+    }
+}
+
+static void test_window_sizes(void)
+{
+    static const struct {
+        uint64_t bytes;
+        bool good;
+    } cases[] = {
+        { 1, true },
+        { (UINT64_C(2) << 20) - 1, true },
+        { UINT64_C(2) << 20, true },
+        { UINT64_MAX - (UINT64_C(2) << 20), true },
+        { UINT64_MAX - (UINT64_C(2) << 20) + 1, false },
+        { UINT64_MAX, false },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_exchange *x = NULL;
+
+        reset(GH_EXCHANGE_NCCL);
+        desc.window_bytes = cases[i].bytes;
+        is_status(open_exchange(&x), cases[i].good ? GH_OK : GH_ERR_INVALID,
+                  &err, "a window of %llu bytes",
+                  (unsigned long long)cases[i].bytes);
+        ok(!cases[i].good ||
+               (last_alloc > cases[i].bytes && last_alloc % (2 << 20) == 0),
+           "is rounded up: %llu", (unsigned long long)last_alloc);
+        if (x != NULL) {
+            gh_exchange_close(x);
+        }
+        is_over("a window", 0);
+    }
+}
+
+/* ---- what all agree on --------------------------------------------------- */
+
+static void test_agreement(void)
+{
+    static const struct {
+        uint32_t word;
+        const char *says;
+    } cases[] = {
+        { 1, "kind is 1 on rank 0 and 2 on rank 2" },
+        { 2, "n_ranks is 4 on rank 0 and 5 on rank 2" },
+        { 3, "comm (0: NULL) is 1 on rank 0 and 2 on rank 2" },
+        { 4, "flags is 0 on rank 0 and 1 on rank 2" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_exchange *x = NULL;
+
+        reset(GH_EXCHANGE_NCCL);
+        changed_gather = 1;
+        changed_word = cases[i].word;
+        changed_by = 1;
+        is_status(open_exchange(&x), GH_ERR_CONFIG, &err,
+                  "ranks that differ refuse");
+        ok(strstr(err.text, cases[i].says) != NULL, "and say in what: %s",
+           err.text);
+        is_over("ranks that differ", 0);
+    }
+    reset(GH_EXCHANGE_NCCL);
+    changed_gather = 1;
+    changed_word = 0;
+    changed_by = (uint64_t)(int64_t)GH_ERR_NO_MEMORY;
+    is_status(open_exchange(&(gh_exchange *){ NULL }), GH_ERR_RANKS, &err,
+              "a rank that has failed fails all");
+    ok(strstr(err.text, "rank 2 of 4 has failed (GH_ERR_NO_MEMORY)") != NULL,
+       "with its name: %s", err.text);
+    is_over("a rank that has failed", 0);
+}
+
+/* Once ranks have told where their memory is, another one may use it: if it is
+ * not known that none does, it stays. */
+static void test_exposed(void)
+{
+    gh_exchange *x = NULL;
+
+    for (int gather = 1; gather <= 4; gather++) {
+        reset(GH_EXCHANGE_COPY);
+        failed_gather = gather;
+        is_status(open_exchange(&x), GH_ERR_RANKS, &err,
+                  "ranks do not come to gather %d", gather);
+        ok(strstr(err.text, "nobody came") != NULL, "which is said: %s",
+           err.text);
+        is_over("ranks that do not come", gather == 1 ? 0 : 2);
+    }
+    reset(GH_EXCHANGE_AUTO);
+    reaches = false;
+    is_status(open_exchange(&x), GH_OK, &err,
+              "memory out of reach is exchanged by NCCL");
+    ok(x->kind == GH_EXCHANGE_NCCL &&
+           strstr(said, "all ranks use NCCL") != NULL,
+       "which is said: %s", said);
+    gh_exchange_close(x);
+    is_over("memory out of reach", 0);
+    reset(GH_EXCHANGE_COPY);
+    reaches = false;
+    is_status(open_exchange(&(gh_exchange *){ NULL }), GH_ERR_UNSUPPORTED, &err,
+              "unless copy is wanted");
+    is_over("memory out of reach", 0);
+}
+
+/* ---- ends ---------------------------------------------------------------- */
+
+static void test_ends(void)
+{
+    static const struct {
+        const char *what;
+        gh_exchange_kind kind;
+        bool ended, comes, writes;
+        int memory;
+        const char *calls;
+    } cases[] = {
+        { "copies that have ended", GH_EXCHANGE_COPY, true, true, false, 0,
+          "free free part parted " },
+        { "a rank that does not come to the end", GH_EXCHANGE_COPY, true, false,
+          false, 2, "leave parted " },
+        { "a rank that may write still", GH_EXCHANGE_COPY, true, true, true, 2,
+          "leave parted " },
+        { "NCCL", GH_EXCHANGE_NCCL, true, true, false, 0,
+          "free free part parted " },
+        { "NCCL that does not end", GH_EXCHANGE_NCCL, false, true, false, 0,
+          "abort leave free free parted " },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_exchange *x = begin(cases[i].kind);
+
+        ended = cases[i].ended;
+        failed_gather = cases[i].comes ? 0 : n_gathers + 1;
+        changed_gather = cases[i].writes ? n_gathers + 1 : 0;
+        changed_word = changed_by = 1;
+        gh_exchange_close(x);
+        is_str(calls, cases[i].calls, "%s", cases[i].what);
+        is_over(cases[i].what, cases[i].memory);
+        ok(cases[i].memory == 0 ||
+               strstr(said, "leaves its window, of 1000 bytes") != NULL,
+           "which is said: %s", said);
+    }
+}
+
+/* ---- who is missed ------------------------------------------------------- */
+
+static void test_missed(void)
+{
+    static const struct {
+        const char *what, *says;
+        unsigned char ready[N], arrived[N], gone[N];
+        bool idle;
+    } cases[] = {
+        { "nobody has come",
+          "no part has come from ranks 0, 2, 3 in 3 s (GRAPHHOOKS_TIMEOUT), or "
+          "all have, and other work keeps the stream busy",
+          { 0 },
+          { 0 },
+          { 0 },
+          false },
+        { "one is ready, and one has put its part",
+          "no part has come from rank 3 in 3 s (GRAPHHOOKS_TIMEOUT)",
+          { 1, 0, 0, 0 },
+          { 0, 0, 1, 0 },
+          { 0 },
+          false },
+        { "one has put its part",
+          "no part has come from ranks 2, 3 in 3 s",
+          { 0 },
+          { 1, 0, 0, 0 },
+          { 0 },
+          false },
+        { "one is ready",
+          "no part has come from ranks 0, 3 in 3 s",
+          { 0, 0, 1, 0 },
+          { 0 },
+          { 0 },
+          false },
+        { "all have come",
+          "the stream has not ended in 3 s",
+          { 1, 0, 0, 0 },
+          { 0, 0, 1, 1 },
+          { 0 },
+          false },
+        { "a rank has given up",
+          "rank 3 has given the exchange up",
+          { 0 },
+          { 0 },
+          { 0, 0, 0, 1 },
+          true },
+        { "all is well", NULL, { 0 }, { 0 }, { 0 }, true },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_exchange *x = begin(GH_EXCHANGE_COPY);
+
+        memcpy(ready, cases[i].ready, N);
+        memcpy(arrived, cases[i].arrived, N);
+        memcpy(gone, cases[i].gone, N);
+        idle = cases[i].idle;
+        is_status(gh_exchange_await(x, STREAM, &err),
+                  cases[i].says == NULL ? GH_OK : GH_ERR_RANKS, &err, "%s",
+                  cases[i].what);
+        ok(cases[i].says == NULL || strstr(err.text, cases[i].says) != NULL,
+           "which is said: %s", err.text);
+        ok(cases[i].says == NULL ||
+               gh_exchange_issue(x, &(gh_exchange_op){ .stream = STREAM },
+                                 &err) == GH_ERR_RANKS,
+           "and the exchange is over then");
+        gh_exchange_close(x);
+    }
+}
+
+/* ---- by NCCL ------------------------------------------------------------- */
+
+static void test_parts(void)
+{
+    gh_exchange_part parts[N] = {
+        { 1, 10, 0, 20, 30 }, { 2, 5, 50, 50, 5 }, { 3, 0, 0, 60, 7 }, { 0 }
+    };
+    const gh_exchange_op op = { .struct_size = sizeof(op),
+                                .stream = STREAM,
+                                .send = said,
+                                .at = 100,
+                                .parts = parts };
+    gh_exchange *x = begin(GH_EXCHANGE_NCCL);
+    gh_exchange_stats stats;
+
+    is_status(gh_exchange_issue(x, &op, &err), GH_OK, &err, "parts go");
+    is_str(calls, "copy5 nccl ", "the own one by a copy");
+    ok(sent[0].to == said + 1 && sent[0].to_bytes == 10 &&
+           sent[0].from == (char *)gh_exchange_memory(x) + 120 &&
+           sent[0].from_bytes == 30 && sent[2].to_bytes == 0 &&
+           sent[2].from == (char *)gh_exchange_memory(x) + 160,
+       "the others from and to their places");
+    gh_exchange_count(x, &stats);
+    is_int(stats.nccl_bytes, 10, "what goes to others is counted");
+    is_int(stats.own_bytes, 5, "and what stays");
+    is_int(stats.calls, 1, "and the call");
+    gh_exchange_close(x);
+}
+
+int main(void)
+{
+    test_windows();
+    test_capacities();
+    test_own_part();
+    test_window_sizes();
+    test_agreement();
+    test_exposed();
+    test_ends();
+    test_missed();
+    test_parts();
+    return done_testing();
+}
