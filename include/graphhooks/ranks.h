@@ -29,7 +29,10 @@
  * another pass: the ranks have parted.  The library then destroys the graphs of
  * all banks, also those that the host has captured (gh_host_services.destroy),
  * and aborts the communicators that were lent to it, so that nothing
- * waits in them.  The session can only be closed.
+ * waits in them.  The session can only be closed.  Work that still waits for a
+ * rank then, such as an exchange by copies in a graph, is waited for during
+ * GRAPHHOOKS_TIMEOUT; after that the session closes all the same, and its
+ * memory is left to the context, as the driver waits where it frees.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

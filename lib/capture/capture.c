@@ -174,6 +174,14 @@ static void destroy_device_objects(struct gh_capture *c)
     if (!gh_services_capture(c)) {
         gh_device_stream_destroy(c->dev, c->own_stream);
     }
+    if (gh_device_is_stuck(c->dev)) {
+        gh_log_line(c->options.log, GH_LOG_WARN,
+                    "work has not ended in %u s (GRAPHHOOKS_TIMEOUT) after the "
+                    "ranks have parted: the library's memory is left to the "
+                    "context; end what waits there, such as an exchange, "
+                    "before the session closes",
+                    c->options.timeout_s);
+    }
     gh_device_leave(c->dev, before);
 }
 

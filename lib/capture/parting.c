@@ -83,6 +83,9 @@ static void note_parting(struct gh_capture *c, const struct gh_bank *bank,
     char where[WHERE_BYTES];
 
     c->parted = true;
+    if (c->dev != NULL) {
+        gh_device_limit_waits(c->dev, c->options.timeout_s);
+    }
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
         c->fates[i].never = GH_REASON_RANKS;
     }

@@ -72,6 +72,9 @@ err_module:
 
 void gh_device_kernels_unload(struct gh_device *dev)
 {
+    if (dev->stuck) {
+        return;
+    }
     dev->drv.cuMemFree(dev->verdict);
     dev->drv.cuModuleUnload(dev->module);
 }

@@ -23,7 +23,7 @@ gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
 
 void gh_device_free(struct gh_device *dev, void *address)
 {
-    if (address != NULL) {
+    if (address != NULL && !dev->stuck) {
         dev->drv.cuMemFree((uintptr_t)address);
     }
 }
@@ -58,7 +58,7 @@ gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
 
 void gh_device_host_free(struct gh_device *dev, void *address)
 {
-    if (address != NULL) {
+    if (address != NULL && !dev->stuck) {
         dev->drv.cuMemFreeHost(address);
     }
 }

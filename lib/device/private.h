@@ -20,6 +20,8 @@ struct gh_device {
     CUdevice device;
     CUcontext ctx;
     bool retained; /* ctx is the primary one, to be released */
+    uint32_t limit_s; /* of a wait; 0: none */
+    bool stuck;       /* a wait has not ended in that time */
     softcuda_unwritten_fn *unwritten; /* both are NULL on a real driver */
     softcuda_discard_fn *discard;
 

@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "device/private.h"
 
+#include <time.h>
+
 bool gh_device_is_legacy(const void *stream)
 {
     return stream == NULL || stream == CU_STREAM_LEGACY;
@@ -95,9 +97,57 @@ void gh_device_stream_destroy(struct gh_device *dev, void *stream)
     }
 }
 
+/* ---- waits --------------------------------------------------------------- */
+
+void gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
+{
+    dev->limit_s = seconds;
+}
+
+bool gh_device_is_stuck(const struct gh_device *dev)
+{
+    return dev->stuck;
+}
+
+typedef gh_status ask_fn(struct gh_device *dev, void *object, bool *ended_p,
+                         gh_error *err);
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static gh_status wait_limited(struct gh_device *dev, ask_fn *ask, void *object,
+                              gh_error *err)
+{
+    const struct timespec nap = { .tv_nsec = 1000000 };
+    const double until = now_s() + (dev->stuck ? 0 : dev->limit_s);
+    bool ended = false;
+    gh_status status = ask(dev, object, &ended, err);
+
+    while (status == GH_OK && !ended) {
+        if (now_s() >= until) {
+            dev->stuck = true;
+            return gh_fail(err, GH_ERR_DEVICE,
+                           "the device has not ended its work in %u s "
+                           "(GRAPHHOOKS_TIMEOUT)",
+                           dev->limit_s);
+        }
+        nanosleep(&nap, NULL);
+        status = ask(dev, object, &ended, err);
+    }
+    return status;
+}
+
 gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
                                 gh_error *err)
 {
+    if (dev->limit_s != 0) {
+        return wait_limited(dev, gh_device_stream_ask, stream, err);
+    }
     return gh_device_call(dev, err, cuStreamSynchronize, (stream));
 }
 
@@ -158,6 +208,9 @@ void gh_device_event_destroy(struct gh_device *dev, void *event)
 gh_status gh_device_event_sync(struct gh_device *dev, void *event,
                                gh_error *err)
 {
+    if (dev->limit_s != 0) {
+        return wait_limited(dev, gh_device_event_ask, event, err);
+    }
     return gh_device_call(dev, err, cuEventSynchronize, (event));
 }
 

@@ -654,6 +654,109 @@ static void graphs_go_first(struct rank *r, const gh_host_services *host)
     sharer_close(&s);
 }
 
+/* ---- a stream that never ends ------------------------------------------- */
+
+/* The calls at which ranks part while a stream waits for a word, as one does
+ * that holds an exchange by copies. */
+enum part_at {
+    AT_ABORT,
+    AT_ENTER,
+    AT_WAIT,
+    AT_CLEAR,
+    AT_CLOSE,
+    PART_ATS
+};
+
+static gh_status part_at(struct sharer *s, enum part_at at)
+{
+    gh_session *session = s->session;
+    const double start = now_s();
+    gh_status status = GH_ERR_RANKS;
+
+    switch (at) {
+    case AT_ABORT:
+        return gh_ranks_abort(session, NULL, &s->err) == GH_OK &&
+                       now_s() - start < LIMIT_S
+                   ? GH_ERR_RANKS
+                   : GH_OK;
+    case AT_ENTER:
+        s->mute = true;
+        s->moved = 1;
+        status = sharer_pass(s, 0, GH_FORWARD, 0);
+        break;
+    case AT_WAIT:
+        status = gh_ranks_wait(session, s->r->stream, &s->err);
+        break;
+    case AT_CLEAR:
+        status = gh_ranks_clear(session, 0, &s->err);
+        break;
+    default:
+        break;
+    }
+    return now_s() - start < LIMIT_S ? status : GH_OK;
+}
+
+/* None of the hooks waits longer than the timeout, whatever it answers. */
+static void call_all(struct sharer *s)
+{
+    const double start = now_s();
+    gh_session *session = s->session;
+
+    sharer_pass(s, 0, GH_FORWARD, 1);
+    gh_layer_cancel(session, NULL);
+    gh_flush_delayed(session, NULL);
+    gh_iteration_end(session, NULL);
+    gh_ranks_wait(session, s->r->stream, NULL);
+    gh_ranks_clear(session, 0, NULL);
+    gh_ranks_abort(session, NULL, NULL);
+    says(s->r, now_s() - start < LIMIT_S, "every hook returns: %.1f s",
+         now_s() - start);
+}
+
+static void test_a_stream_never_ends(struct rank *r)
+{
+    CUstream other = NULL;
+    CUdeviceptr word = 0;
+
+    drv.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING);
+    drv.cuMemAlloc(&word, 4);
+    for (enum part_at at = 0; at < PART_ATS; at++) {
+        const struct sharer_options options = { .environment = hasty,
+                                                .fixed = true };
+        struct sharer s;
+        double start;
+
+        if (!sharer_open_alone(&s, r, &options)) {
+            return;
+        }
+        s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
+                              .size = 2,
+                              .user = &s,
+                              .gather = echo,
+                              .abort = note_graphs };
+        says_int(r, sharer_join(&s), GH_OK, "a rank and its echo");
+        says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "have graphs");
+        drv.cuMemsetD32Async(word, 0, 1, other);
+        drv.cuStreamSynchronize(other);
+        drv.cuStreamWaitValue32(r->stream, word, 1, 1);
+        says_int(r, part_at(&s, at), GH_ERR_RANKS,
+                 "they part in time, at call %d: %.120s", (int)at, s.err.text);
+        if (at != AT_CLOSE) {
+            call_all(&s);
+        }
+        start = now_s();
+        gh_session_close(s.session);
+        says(r, now_s() - start < LIMIT_S, "the session closes: %.1f s",
+             now_s() - start);
+        says(r, sharer_said(&s, "is left to the context"), "which is said");
+        drv.cuMemsetD32Async(word, 1, 1, other);
+        drv.cuStreamSynchronize(r->stream);
+        sharer_close(&s);
+    }
+    drv.cuMemFree(word);
+    drv.cuStreamDestroy(other);
+}
+
 static void test_graphs_go_before_communicators(struct rank *r)
 {
     graphs_go_first(r, NULL);
@@ -1193,6 +1296,9 @@ int main(void)
                         test_one_ends_before_it_joins);
         ranks_run_wrong(2, "one fails before a recording",
                         test_one_fails_before_a_recording);
+    }
+    if (ranks_are_soft()) { /* the last, as memory is left where it is */
+        ranks_run_wrong(1, "a stream never ends", test_a_stream_never_ends);
     }
     return done_testing();
 }
