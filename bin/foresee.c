@@ -198,7 +198,8 @@ static struct row look_at(const struct foreseen *f, uint32_t bit)
             if (f->groups[g].fate == GH_FATE_GOES &&
                 f->groups[g].module == row.module &&
                 f->groups[g].size_class == c) {
-                row.rings += 2 * gh_policy_places(policy, &f->classes[c]);
+                row.rings += gh_policy_places(policy, &f->classes[c]) +
+                             gh_policy_out_places(policy, &f->classes[c]);
                 break;
             }
         }
@@ -218,10 +219,15 @@ static void print_row(const struct foreseen *f, const struct row *row)
     printf("  %s: %u of %u groups go", row->name, row->n[GH_FATE_GOES],
            row->all);
     if (row->n[GH_FATE_GOES] != 0 && row->weighed) {
-        printf(", of up to %.1f MiB; %.1f MiB on the device, in two rings of "
-               "%u, in the place of %.1f",
-               mib(row->most), mib(row->memory.rings), row->memory.places,
-               mib(row->memory.without));
+        printf(", of up to %.1f MiB; %.1f MiB on the device, in ",
+               mib(row->most), mib(row->memory.rings));
+        if (row->memory.out_places == row->memory.places) {
+            printf("two rings of %u", row->memory.places);
+        } else {
+            printf("rings of %u out and %u back", row->memory.out_places,
+                   row->memory.places);
+        }
+        printf(", in the place of %.1f", mib(row->memory.without));
     } else if (row->n[GH_FATE_GOES] != 0) {
         printf("; %u buffers on the device in the place of %u groups",
                row->rings, row->n[GH_FATE_GOES] * in_flight);

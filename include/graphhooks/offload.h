@@ -253,7 +253,11 @@ enum {
     /* The host copies this group itself.  The library decides with the others
      * whether it is offloaded, and gives it no ring.  If the host saves it all
      * the same, it stays on the device. */
-    GH_DECLARED_ELSEWHERE = 1 << 0
+    GH_DECLARED_ELSEWHERE = 1 << 0,
+    /* since 0.6 */
+    /* The host saves this group just before it commits it, so that the save
+     * waits for a buffer as late as can be. */
+    GH_DECLARED_LATE = 1 << 1
 };
 
 /**

@@ -41,7 +41,7 @@ static gh_status check_one(const gh_offload_declared *group, uint32_t size,
                        "no device has",
                        i, (unsigned long long)group->bytes);
     }
-    if ((group->flags & ~(uint32_t)GH_DECLARED_ELSEWHERE) != 0 ||
+    if ((group->flags & ~(uint32_t)(GH_DECLARED_ELSEWHERE | GH_DECLARED_LATE)) != 0 ||
         group->reserved != 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_declare: groups[%u] has flags 0x%x and "

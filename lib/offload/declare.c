@@ -70,6 +70,7 @@ static gh_status add(struct gh_offload *o, const gh_offload_declared *d,
     gh_group_learn(o, &at, group, &split, size_class);
     group->gap_ns = d->gap_ns;
     group->elsewhere = (d->flags & GH_DECLARED_ELSEWHERE) != 0;
+    group->late = (d->flags & GH_DECLARED_LATE) != 0;
     group->placed = true;
     group->place = o->places++;
     return GH_OK;

@@ -125,7 +125,8 @@ static void measure_wait(struct gh_offload *o,
                          const struct gh_offload_step *step)
 {
     if (gh_is_measured(o) && step->buffer != NULL) {
-        gh_measure_wait(o, step->buffer);
+        gh_measure_wait(o, step->buffer, step->instance->group,
+                        step->verb == GH_OFFLOAD_SAVE);
     }
 }
 

@@ -153,13 +153,14 @@ void gh_measure_copy_end(struct gh_offload *o, struct gh_ring_buffer *buffer,
     }
 }
 
-void gh_measure_wait(struct gh_offload *o, const struct gh_ring_buffer *buffer)
+void gh_measure_wait(struct gh_offload *o, const struct gh_ring_buffer *buffer,
+                     const struct gh_group *group, bool saves)
 {
     struct gh_measure *m = o->measure;
 
     if (goes_on(m) && buffer->timed != 0 && m->n_points != 0 &&
         m->n_waits < MOST_WAITS) {
         m->waits[m->n_waits++] =
-            (struct wait){ m->n_points - 1, buffer->timed - 1 };
+            (struct wait){ m->n_points - 1, buffer->timed - 1, group, saves };
     }
 }

@@ -40,9 +40,11 @@ void gh_measure_copy_begin(struct gh_offload *offload,
                            const struct gh_instance *instance, bool out);
 void gh_measure_copy_end(struct gh_offload *offload,
                          struct gh_ring_buffer *buffer, bool out);
-/* The launch that was the last point waits for the last copy of the buffer. */
+/* The launch that was the last point waits for the last copy of the buffer, to
+ * write the group there or to read it. */
 void gh_measure_wait(struct gh_offload *offload,
-                     const struct gh_ring_buffer *buffer);
+                     const struct gh_ring_buffer *buffer,
+                     const struct gh_group *group, bool saves);
 
 static inline bool gh_is_measured(const struct gh_offload *offload)
 {
@@ -54,6 +56,10 @@ static inline bool gh_is_measured(const struct gh_offload *offload)
  * is known. */
 bool gh_measure_read(struct gh_offload *offload, struct gh_profile *profile,
                      struct gh_mark **marks_p);
+/* The group that was waited for longest in the step, how long, and how much of
+ * that at its saves; NULL: none, or it is not known. */
+const struct gh_group *gh_measure_worst(const struct gh_offload *offload,
+                                        double *ns, double *save_ns);
 /* Whether the device has waited for the host.  Replays then leave less time for
  * copies than was measured. */
 bool gh_measure_was_idle(const struct gh_offload *offload);

@@ -23,9 +23,11 @@ struct copy {
     void *began, *ended;
 };
 
-/* A launch that waits for a copy. */
+/* A launch that waits for a copy: to write the group, or to read it. */
 struct wait {
     uint32_t point, copy;
+    const struct gh_group *group;
+    bool saves;
 };
 
 struct gh_measure {

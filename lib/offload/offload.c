@@ -240,6 +240,16 @@ bool gh_offload_asks_ranks(const struct gh_offload *o)
  * can be recorded is. */
 #define MEASURED_STEP 4
 
+static void say_worst(const struct gh_offload *o)
+{
+    double ns, save_ns;
+    const struct gh_group *worst = gh_measure_worst(o, &ns, &save_ns);
+
+    if (worst != NULL) {
+        gh_report_wait(o, worst, ns, save_ns, "in the step that was timed");
+    }
+}
+
 static void count_steps(struct gh_offload *o)
 {
     const uint32_t n = ++o->settled_steps;
@@ -252,6 +262,7 @@ static void count_steps(struct gh_offload *o)
     } else if (n == MEASURED_STEP && o->measure != NULL) {
         gh_measure_end(o);
     } else if (gh_measure_sum(o, &o->stats)) {
+        say_worst(o);
         gh_measure_free(o);
     }
 }

@@ -78,9 +78,9 @@ static void say_nothing_goes(const struct gh_offload *o, const struct module *m)
 {
     static const enum gh_fate order[] = {
         GH_FATE_POOL,     GH_FATE_NO_MEMORY, GH_FATE_NO_GAIN,
-        GH_FATE_EXCHANGE, GH_FATE_AUTO,      GH_FATE_FRACTION,
-        GH_FATE_KEEP,     GH_FATE_SMALL,     GH_FATE_PLAN,
-        GH_FATE_NEW,      GH_FATE_NOT_ASKED,
+        GH_FATE_EARLY,    GH_FATE_EXCHANGE,  GH_FATE_AUTO,
+        GH_FATE_FRACTION, GH_FATE_KEEP,      GH_FATE_SMALL,
+        GH_FATE_PLAN,     GH_FATE_NEW,       GH_FATE_NOT_ASKED,
     };
     const char *remedy = NULL;
     char stay[400];
@@ -175,8 +175,11 @@ static void say_module(struct gh_offload *o, const struct gh_policy *policy,
         name++;
     }
     stay_text(&m, stay, sizeof(stay));
-    if (goes != 0) {
+    if (goes != 0 && memory.out_places == memory.places) {
         snprintf(rings, sizeof(rings), ", in two rings of %u", memory.places);
+    } else if (goes != 0) {
+        snprintf(rings, sizeof(rings), ", in rings of %u out and %u back",
+                 memory.out_places, memory.places);
     }
     gh_log_line(o->log, GH_LOG_INFO,
                 "offload%s: %u of %u groups go; %.1f MiB on the device%s in "
@@ -189,6 +192,26 @@ static void say_module(struct gh_offload *o, const struct gh_policy *policy,
 static double rate(double known)
 {
     return known > 0.0 ? known : GH_LINK_RATE;
+}
+
+void gh_report_wait(const struct gh_offload *o, const struct gh_group *group,
+                    double ns, double save_ns, const char *when)
+{
+    if (save_ns > ns / 2.0) {
+        gh_log_line(o->log, GH_LOG_INFO,
+                    "offload: %s, waits longest %s: at most %.3f ms at its "
+                    "save, for the copy of what its buffer held: save it "
+                    "later, commit what comes before it earlier, or raise "
+                    "GRAPHHOOKS_OFFLOAD_BUFFERS",
+                    gh_group_name(o, group->layer, group->module).text, when,
+                    save_ns / 1e6);
+    } else {
+        gh_log_line(o->log, GH_LOG_INFO,
+                    "offload: %s, waits longest %s: at most %.3f ms at its "
+                    "load, for its copy back",
+                    gh_group_name(o, group->layer, group->module).text, when,
+                    (ns - save_ns) / 1e6);
+    }
 }
 
 static void say_forecast(const struct gh_offload *o,
@@ -211,6 +234,10 @@ static void say_forecast(const struct gh_offload *o,
                     "of %.3f ms in all beside %.3f ms of copies",
                     f->with_ns / f->without_ns, f->stalls,
                     f->stalled_ns / 1e6, f->copy_ns / 1e6);
+    }
+    if (f->worst_ns > 0.0) {
+        gh_report_wait(o, o->table.groups[f->worst], f->worst_ns,
+                       f->worst_save_ns, "as foreseen");
     }
 }
 

@@ -16,4 +16,9 @@ void gh_report_decision(struct gh_offload *offload,
 void gh_report_end(const struct gh_offload *offload,
                    const gh_offload_stats *stats);
 
+/* Names the group that is waited for longest, `when`, and what would help. */
+void gh_report_wait(const struct gh_offload *offload,
+                    const struct gh_group *group, double ns, double save_ns,
+                    const char *when);
+
 #endif

@@ -68,15 +68,16 @@ static gh_status size_ring(struct gh_offload *o, struct gh_ring *ring,
 }
 
 static gh_status size_both(struct gh_offload *o, struct gh_size_class *c,
-                           uint32_t n, gh_error *err)
+                           uint32_t out, uint32_t back, gh_error *err)
 {
-    gh_status status = size_ring(o, &c->out, n, err);
+    gh_status status = size_ring(o, &c->out, out, err);
 
     if (status == GH_OK) {
-        status = size_ring(o, &c->back, n, err);
+        status = size_ring(o, &c->back, back, err);
     }
     if (status == GH_OK) {
-        c->out.places = c->back.places = n;
+        c->out.places = out;
+        c->back.places = back;
     }
     return status;
 }
@@ -98,19 +99,19 @@ static void keep_class(struct gh_offload *o, struct gh_size_class *c)
 
 /* Returns the first failure.  The other classes go all the same. */
 static gh_status size_rings(struct gh_offload *o,
-                            const struct gh_policy *policy, gh_error *err)
+                            const struct gh_policy *policy,
+                            const struct gh_policy_class *decided,
+                            gh_error *err)
 {
     gh_status first = GH_OK;
 
     for (uint32_t i = 0; i < o->table.n_classes; i++) {
         struct gh_size_class *c = o->table.classes[i];
-        const struct gh_policy_class weighed = {
-            .bytes = c->bytes,
-            .in_pass = c->in_pass,
-        };
-        const uint32_t n =
-            c->n_groups == 0 ? 0 : gh_policy_places(policy, &weighed);
-        gh_status status = size_both(o, c, n, first == GH_OK ? err : NULL);
+        const bool used = c->n_groups != 0;
+        gh_status status =
+            size_both(o, c, used ? gh_policy_out_places(policy, &decided[i]) : 0,
+                      used ? gh_policy_places(policy, &decided[i]) : 0,
+                      first == GH_OK ? err : NULL);
 
         if (status != GH_OK) {
             keep_class(o, c);
@@ -252,6 +253,7 @@ static gh_status ask(const struct gh_offload *o, struct question *q,
             .chunk = group->chunk,
             .size_class = class_at(o, group->size_class),
             .bytes = group->bytes,
+            .late = group->late,
             .fate = group->fate,
             .gap_ns = group->gap_ns,
         };
@@ -326,7 +328,7 @@ gh_status gh_settle(struct gh_offload *o, gh_error *err)
     gh_exchanges_free(o);
     if (status == GH_OK) {
         give_places(o);
-        status = size_rings(o, &policy, err);
+        status = size_rings(o, &policy, q.classes, err);
         trim_pinned(o, policy.in_flight);
         free_what_stayed(o);
         o->profiled = true;

@@ -37,6 +37,7 @@ struct gh_group {
     enum gh_fate fate;
     bool placed;
     bool elsewhere; /* GH_DECLARED_ELSEWHERE */
+    bool late;      /* GH_DECLARED_LATE */
     bool growth_said;
     uint32_t place;   /* in the order of first commits, in the profile */
     uint32_t ordinal; /* among the groups of its class */

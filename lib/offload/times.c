@@ -325,40 +325,80 @@ static bool is_done(const struct gh_offload *o, const struct gh_measure *m)
            gh_device_event_has_ended(o->dev, copies[m->n_copies - 1].ended);
 }
 
-static void add_stall(gh_offload_stats *stats, double ns)
-{
-    /* Less is no wait: an event alone takes about that long. */
-    if (ns > 5000.0) {
-        stats->stalls++;
-        stats->stalled_ns += (uint64_t)ns;
-    }
-}
+/* Less is no wait: an event alone takes about that long. */
+#define LEAST_STALL_NS 5000.0
 
-/* The time from a launch to the end of the last copy that it waits for.  Moves
+/* A wait of a step: for the buffer of a group, or for its copy back. */
+struct stall {
+    const struct gh_group *group;
+    bool saves;
+    double ns;
+};
+
+/* The longest wait of a launch, until the last copy that it waits for.  Moves
  * `w` on to the next launch. */
-static double wait_of_launch(const struct gh_offload *o,
-                             const struct gh_measure *m, uint32_t *w)
+static struct stall stall_of_launch(const struct gh_offload *o,
+                                    const struct gh_measure *m, uint32_t *w)
 {
     const uint32_t point = m->waits[*w].point;
-    double longest = 0.0, ns;
+    struct stall longest = { NULL, false, 0.0 };
+    double ns;
 
     for (; *w < m->n_waits && m->waits[*w].point == point; ++*w) {
-        const struct copy *copy = &m->copies[m->waits[*w].copy];
+        const struct wait *wait = &m->waits[*w];
+        const struct copy *copy = &m->copies[wait->copy];
 
         if (copy->whole &&
             gh_device_event_elapsed(o->dev, m->points[point].event,
                                     copy->ended, &ns, NULL) == GH_OK &&
-            ns > longest) {
-            longest = ns;
+            ns > longest.ns) {
+            longest = (struct stall){ wait->group, wait->saves, ns };
         }
     }
     return longest;
 }
 
+/* Calls `call` for each wait of the step. */
+static void for_each_stall(const struct gh_offload *o,
+                           const struct gh_measure *m,
+                           void (*call)(const struct gh_offload *o,
+                                        const struct stall *stall, void *user),
+                           void *user)
+{
+    for (uint32_t p = 1; p < m->n_points; p++) {
+        struct stall stall = { m->points[p].group,
+                               m->points[p].what == GH_POINT_SAVE, 0.0 };
+
+        if (is_answer(m, p) &&
+            gh_device_event_elapsed(o->dev, m->points[p - 1].event,
+                                    m->points[p].event, &stall.ns,
+                                    NULL) == GH_OK &&
+            stall.ns > LEAST_STALL_NS) {
+            call(o, &stall, user);
+        }
+    }
+    for (uint32_t w = 0; w < m->n_waits;) {
+        const struct stall stall = stall_of_launch(o, m, &w);
+
+        if (stall.ns > LEAST_STALL_NS) {
+            call(o, &stall, user);
+        }
+    }
+}
+
+static void count_stall(const struct gh_offload *o, const struct stall *stall,
+                        void *user)
+{
+    gh_offload_stats *stats = user;
+
+    (void)o;
+    stats->stalls++;
+    stats->stalled_ns += (uint64_t)stall->ns;
+}
+
 bool gh_measure_sum(const struct gh_offload *o, gh_offload_stats *stats)
 {
     const struct gh_measure *m = o->measure;
-    double ns;
 
     if (m == NULL || !is_done(o, m)) {
         return false;
@@ -366,16 +406,37 @@ bool gh_measure_sum(const struct gh_offload *o, gh_offload_stats *stats)
     for (uint32_t c = 0; c < m->n_copies; c++) {
         stats->timed_ns += (uint64_t)length_of(o, &m->copies[c]);
     }
-    for (uint32_t p = 1; p < m->n_points; p++) {
-        if (is_answer(m, p) &&
-            gh_device_event_elapsed(o->dev, m->points[p - 1].event,
-                                    m->points[p].event, &ns, NULL) == GH_OK) {
-            add_stall(stats, ns);
-        }
-    }
-    for (uint32_t w = 0; w < m->n_waits;) {
-        add_stall(stats, wait_of_launch(o, m, &w));
-    }
+    for_each_stall(o, m, count_stall, stats);
     stats->timed_steps++;
     return true;
+}
+
+static void add_stall(const struct gh_offload *o, const struct stall *stall,
+                      void *user)
+{
+    double *sum = (double *)user + 2 * group_at(o, stall->group);
+
+    sum[0] += stall->ns;
+    sum[1] += stall->saves ? stall->ns : 0.0;
+}
+
+const struct gh_group *gh_measure_worst(const struct gh_offload *o, double *ns,
+                                        double *save_ns)
+{
+    const struct gh_group *worst = NULL;
+    double *sums = calloc(2 * (o->table.n_groups + (size_t)1), sizeof(*sums));
+
+    *ns = *save_ns = 0.0;
+    if (sums != NULL && o->measure != NULL && is_done(o, o->measure)) {
+        for_each_stall(o, o->measure, add_stall, sums);
+    }
+    for (uint32_t g = 0; sums != NULL && g < o->table.n_groups; g++) {
+        if (sums[2 * g] > *ns) {
+            worst = o->table.groups[g];
+            *ns = sums[2 * g];
+            *save_ns = sums[2 * g + 1];
+        }
+    }
+    free(sums);
+    return worst;
 }

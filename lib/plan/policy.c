@@ -25,6 +25,7 @@ static const char *const fate_texts[GH_FATES] = {
     [GH_FATE_ELSEWHERE] = "moved by the host itself",
     [GH_FATE_EXCHANGE] = "would slow an exchange",
     [GH_FATE_POOL] = "no pinned memory within the pool",
+    [GH_FATE_EARLY] = "would hide if saved later",
 };
 
 static const char *const fate_remedies[GH_FATES] = {
@@ -40,6 +41,7 @@ static const char *const fate_remedies[GH_FATES] = {
     [GH_FATE_NO_MEMORY] = "leave device memory for their rings",
     [GH_FATE_AUTO] = "set GRAPHHOOKS_OFFLOAD_FRACTION to a number, if memory "
                      "matters more than time",
+    [GH_FATE_EARLY] = "save them just before they are written",
     [GH_FATE_EXCHANGE] = "set GRAPHHOOKS_OFFLOAD_FRACTION to a number, if "
                          "memory matters more than time",
     [GH_FATE_POOL] = "raise GRAPHHOOKS_OFFLOAD_POOL_BYTES, or what the machine "
@@ -128,6 +130,20 @@ uint32_t gh_policy_places(const struct gh_policy *policy,
                                                  : policy->buffers;
 }
 
+uint32_t gh_policy_out_places(const struct gh_policy *policy,
+                              const struct gh_policy_class *size_class)
+{
+    return gh_policy_places(policy, size_class) + size_class->widened;
+}
+
+/* Buffers of both rings. */
+static uint32_t ring_places(const struct gh_policy *policy,
+                            const struct gh_policy_class *size_class)
+{
+    return gh_policy_places(policy, size_class) +
+           gh_policy_out_places(policy, size_class);
+}
+
 static uint32_t count_of_class(const struct gh_profile *profile,
                                uint32_t size_class)
 {
@@ -168,9 +184,9 @@ static uint32_t find_without_gain(const struct gh_policy *policy,
 {
     for (uint32_t c = profile->n_classes; c-- > 0;) {
         const uint64_t count = count_of_class(profile, c);
-        const uint64_t places = gh_policy_places(policy, &profile->classes[c]);
+        const uint64_t places = ring_places(policy, &profile->classes[c]);
 
-        if (count != 0 && count * policy->in_flight <= 2 * places) {
+        if (count != 0 && count * policy->in_flight <= places) {
             return c;
         }
     }
@@ -321,9 +337,33 @@ static void let_go_again(struct gh_profile *profile,
     }
 }
 
+/* One more buffer for the group's class, on the way out.  False: it has one, no
+ * save of the group waits, or the step would be no shorter. */
+static bool widen(struct gh_profile *profile, struct gh_simulation *simulation,
+                  const struct gh_policy_group *group,
+                  struct gh_forecast *forecast)
+{
+    struct gh_policy_class *size_class = &profile->classes[group->size_class];
+    const uint32_t g = (uint32_t)(group - profile->groups);
+    struct gh_forecast with;
+
+    if (size_class->widened || gh_simulated_save_stall(simulation, g) == 0.0) {
+        return false;
+    }
+    size_class->widened = true;
+    gh_simulate(simulation, forecast->prefetch, &with);
+    if (with.with_ns < forecast->with_ns) {
+        *forecast = with;
+        return true;
+    }
+    size_class->widened = false;
+    gh_simulate(simulation, forecast->prefetch, forecast);
+    return false;
+}
+
 static void keep_exposed(const struct gh_policy *policy,
                          struct gh_profile *profile,
-                         struct gh_simulation *simulation,
+                         struct gh_simulation *simulation, bool widens,
                          struct gh_forecast *forecast)
 {
     struct gh_policy_group *next;
@@ -332,10 +372,103 @@ static void keep_exposed(const struct gh_policy *policy,
     gh_simulate(simulation, forecast->prefetch, forecast);
     while (!hides(forecast) &&
            (next = most_exposed(profile, simulation)) != NULL) {
+        if (widens && widen(profile, simulation, next, forecast)) {
+            continue;
+        }
         next->fate = GH_FATE_AUTO;
         gh_simulate(simulation, forecast->prefetch, forecast);
     }
     let_go_again(profile, simulation, forecast);
+}
+
+/* Lets all go again that were kept for their copies. */
+static uint32_t forget_exposed(struct gh_profile *profile)
+{
+    uint32_t n = 0;
+
+    for (uint32_t c = 0; c < profile->n_classes; c++) {
+        profile->classes[c].widened = false;
+    }
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        if (profile->groups[i].fate == GH_FATE_AUTO) {
+            profile->groups[i].fate = GH_FATE_GOES;
+            n++;
+        }
+    }
+    return n;
+}
+
+/* The bytes of the device that the groups that go free, less their rings. */
+static uint64_t freed(const struct gh_policy *policy,
+                      const struct gh_profile *profile)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t c = 0; c < profile->n_classes; c++) {
+        const uint64_t groups =
+            (uint64_t)count_of_class(profile, c) * policy->in_flight;
+        const uint64_t places = ring_places(policy, &profile->classes[c]);
+
+        bytes += groups > places ? (groups - places) * profile->classes[c].bytes
+                                 : 0;
+    }
+    return bytes;
+}
+
+/* Marks groups that only wait because they are saved long before they are
+ * committed.  The library cannot save them later, but the host can. */
+static void find_early(struct gh_profile *profile,
+                       struct gh_simulation *simulation,
+                       const struct gh_forecast *forecast)
+{
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        struct gh_policy_group *group = &profile->groups[i];
+        struct gh_forecast with;
+
+        if (group->fate != GH_FATE_AUTO || group->late) {
+            continue;
+        }
+        group->fate = GH_FATE_GOES;
+        group->late = true;
+        gh_simulate(simulation, forecast->prefetch, &with);
+        group->fate = hides(&with) ? GH_FATE_EARLY : GH_FATE_AUTO;
+        group->late = false;
+    }
+}
+
+static void keep_what_shows(const struct gh_policy *policy,
+                            struct gh_profile *profile,
+                            struct gh_simulation *simulation,
+                            struct gh_forecast *forecast)
+{
+    uint64_t narrow;
+
+    keep_exposed(policy, profile, simulation, false, forecast);
+    narrow = freed(policy, profile);
+    if (forget_exposed(profile) != 0) {
+        keep_exposed(policy, profile, simulation, true, forecast);
+        if (freed(policy, profile) <= narrow) {
+            forget_exposed(profile);
+            keep_exposed(policy, profile, simulation, false, forecast);
+        }
+    }
+    find_early(profile, simulation, forecast);
+}
+
+/* Notes the group that the last simulation has waited for longest. */
+static void note_worst(const struct gh_profile *profile,
+                       const struct gh_simulation *simulation,
+                       struct gh_forecast *forecast)
+{
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        const double stall = gh_simulated_stall(simulation, i);
+
+        if (stall > forecast->worst_ns) {
+            forecast->worst = i;
+            forecast->worst_ns = stall;
+            forecast->worst_save_ns = gh_simulated_save_stall(simulation, i);
+        }
+    }
 }
 
 /* Less measured time than this is noise. */
@@ -389,9 +522,10 @@ static gh_status foresee(const struct gh_policy *policy, bool settles,
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a forecast");
     }
     if (settles) {
-        keep_exposed(policy, profile, simulation, forecast);
+        keep_what_shows(policy, profile, simulation, forecast);
     } else {
         gh_simulate(simulation, forecast->prefetch, forecast);
+        note_worst(profile, simulation, forecast);
     }
     gh_simulation_free(simulation);
     return GH_OK;
@@ -434,6 +568,7 @@ struct gh_policy_memory gh_policy_weigh(const struct gh_policy *policy,
     for (uint32_t c = 0; c < profile->n_classes; c++) {
         const struct gh_policy_class *size_class = &profile->classes[c];
         const uint32_t places = gh_policy_places(policy, size_class);
+        const uint32_t out = gh_policy_out_places(policy, size_class);
         uint32_t count = 0;
 
         for (uint32_t i = 0; i < profile->n_groups; i++) {
@@ -446,8 +581,10 @@ struct gh_policy_memory gh_policy_weigh(const struct gh_policy *policy,
             }
         }
         if (count != 0) {
-            memory.rings += size_class->bytes * 2 * places;
+            memory.rings += size_class->bytes * (places + out);
             memory.places = places > memory.places ? places : memory.places;
+            memory.out_places = out > memory.out_places ? out
+                                                        : memory.out_places;
         }
         memory.groups += count;
     }

@@ -7,7 +7,9 @@
  * because the backward needs it at once.  Then so many bytes stay, the
  * earliest groups first.  Of the rest the latest stay, because the memory of
  * the earliest is free for longest.  `hides` replaces this last rule: it keeps
- * the groups that a simulation of the step would wait for.  What goes then has
+ * the groups that a simulation of the step would wait for.  Before it gives a
+ * group up it tries one more buffer on the way out, which stays if more memory
+ * is freed with it.  What goes then has
  * to fit into the pinned memory, and its rings have to free something.  Ranks
  * with the same profile decide the same.  lib/offload asks with what it has measured,
  * and `graphhooks plan` with what a description says.
@@ -36,9 +38,11 @@ enum gh_fate {
     GH_FATE_AUTO,      /* its copies would be waited for */
     GH_FATE_ELSEWHERE, /* the host itself moves it */
     GH_FATE_EXCHANGE,  /* its copies would slow exchanges of tokens */
-    GH_FATE_POOL       /* no pinned memory for it */
+    GH_FATE_POOL,      /* no pinned memory for it */
+    GH_FATE_EARLY      /* as GH_FATE_AUTO, but not if it was saved just before
+                          its commit */
 };
-#define GH_FATES 14
+#define GH_FATES 15
 /* "needed at once by the backward" */
 const char *gh_fate_text(enum gh_fate fate);
 /* "use a larger fraction"; NULL: nothing changes it */
@@ -62,12 +66,14 @@ struct gh_policy_class {
     uint64_t bytes;
     uint32_t in_pass; /* the most that one pass saves */
     bool stays;       /* decided: its rings would free nothing */
+    bool widened;     /* decided: its ring on the way out has one more buffer */
 };
 
 struct gh_policy_group {
     uint32_t layer, module, chunk;
     uint32_t size_class; /* an index */
     uint64_t bytes;      /* of its tensors that go */
+    bool late;           /* it is saved just before its commit */
     enum gh_fate fate;
     uint64_t gap_ns;          /* from commit to load; 0: unknown */
     uint64_t out_ns, back_ns; /* of its copies; 0: by the rates */
@@ -110,6 +116,8 @@ struct gh_forecast {
     double copy_ns, stalled_ns;
     uint32_t stalls;
     uint32_t prefetch; /* the chosen one; 0: all that the rings hold */
+    uint32_t worst;    /* the group that is waited for longest */
+    double worst_ns, worst_save_ns; /* in all, and at its saves */
 };
 
 /* The compute between two points.  Intervals with the same `work` did the same
@@ -127,9 +135,11 @@ gh_status gh_policy_settle(const struct gh_policy *policy,
                            struct gh_profile *profile,
                            struct gh_forecast *forecast, gh_error *err);
 
-/* How many buffers each ring of a class has. */
+/* How many buffers the ring of a class has on the way back, and out. */
 uint32_t gh_policy_places(const struct gh_policy *policy,
                           const struct gh_policy_class *size_class);
+uint32_t gh_policy_out_places(const struct gh_policy *policy,
+                              const struct gh_policy_class *size_class);
 /* How long the copies of a group take. */
 double gh_policy_out_ns(const struct gh_profile *profile, uint32_t group);
 double gh_policy_back_ns(const struct gh_profile *profile, uint32_t group);
@@ -139,7 +149,7 @@ struct gh_policy_memory {
     uint32_t groups;  /* that go */
     uint64_t without; /* bytes in all flights if they stayed */
     uint64_t rings;   /* bytes of the rings instead */
-    uint32_t places;  /* buffers of its largest ring */
+    uint32_t places, out_places; /* buffers of its largest rings */
 };
 struct gh_policy_memory gh_policy_weigh(const struct gh_policy *policy,
                                         const struct gh_profile *profile,

@@ -29,7 +29,7 @@ struct item {
 };
 
 struct ring {
-    uint32_t places;
+    uint32_t places, back_places;
     uint32_t turn; /* saves so far */
     uint32_t taken; /* the turn of the ring on the way back */
     double *read;  /* when each buffer was copied out */
@@ -45,7 +45,7 @@ struct gh_simulation {
     struct ring *rings;
     double *read; /* the `read` of all rings */
     uint32_t n_read;
-    double *stalls; /* of each group */
+    double *stalls, *save_stalls; /* of each group */
 
     uint32_t prefetch;
     double now, out_free, back_free;
@@ -171,14 +171,14 @@ static bool make_rings(struct gh_simulation *s)
 
     s->rings = calloc(p->n_classes + (size_t)1, sizeof(*s->rings));
     for (uint32_t c = 0; s->rings != NULL && c < p->n_classes; c++) {
-        s->rings[c].places = gh_policy_places(s->policy, &p->classes[c]);
-        s->n_read += s->rings[c].places;
+        /* One more than now: the policy may widen the class. */
+        s->n_read += gh_policy_places(s->policy, &p->classes[c]) + 1;
     }
     s->read = calloc(s->n_read + (size_t)1, sizeof(*s->read));
     for (uint32_t c = 0; s->read != NULL && s->rings != NULL &&
                          c < p->n_classes; c++) {
         s->rings[c].read = s->read + at;
-        at += s->rings[c].places;
+        at += gh_policy_places(s->policy, &p->classes[c]) + 1;
     }
     return s->rings != NULL && s->read != NULL;
 }
@@ -206,11 +206,12 @@ struct gh_simulation *gh_simulation_create(const struct gh_policy *policy,
     }
     s->items = calloc((size_t)s->n_flights * profile->n_groups + 1,
                       sizeof(*s->items));
-    s->stalls = calloc(profile->n_groups + (size_t)1, sizeof(*s->stalls));
+    s->stalls = calloc(2 * profile->n_groups + (size_t)1, sizeof(*s->stalls));
     if (s->items == NULL || s->stalls == NULL) {
         gh_simulation_free(s);
         return NULL;
     }
+    s->save_stalls = s->stalls + profile->n_groups;
     return s;
 }
 
@@ -269,13 +270,22 @@ static void wait_until(struct gh_simulation *s, double at, uint32_t group)
     }
 }
 
-static void save(struct gh_simulation *s, const struct gh_mark *mark)
+static void take_buffer(struct gh_simulation *s, const struct gh_mark *mark)
 {
     struct item *item = item_of(s, mark->flight, mark->group);
     struct ring *ring = &s->rings[s->profile->groups[mark->group].size_class];
+    const double before = s->stalls[mark->group];
 
     item->turn = ring->turn++ % ring->places;
     wait_until(s, ring->read[item->turn], mark->group);
+    s->save_stalls[mark->group] += s->stalls[mark->group] - before;
+}
+
+static void save(struct gh_simulation *s, const struct gh_mark *mark)
+{
+    if (!s->profile->groups[mark->group].late) {
+        take_buffer(s, mark);
+    }
 }
 
 static void commit(struct gh_simulation *s, const struct gh_mark *mark)
@@ -285,6 +295,9 @@ static void commit(struct gh_simulation *s, const struct gh_mark *mark)
     const double ns = gh_policy_out_ns(s->profile, mark->group);
     const uint32_t most = s->policy->most_out;
 
+    if (s->profile->groups[mark->group].late) {
+        take_buffer(s, mark);
+    }
     s->out_free = later(s->now, s->out_free) + ns;
     s->forecast->copy_ns += ns;
     item->copied = s->out_free;
@@ -328,7 +341,7 @@ static void look_ahead(struct gh_simulation *s, const struct gh_mark *mark)
         if (s->prefetch != 0 && ++ahead > s->prefetch) {
             return;
         }
-        if (item->place == AWAY && ring->taken < ring->places) {
+        if (item->place == AWAY && ring->taken < ring->back_places) {
             bring_back(s, item, g);
         }
     }
@@ -367,8 +380,10 @@ static void reset(struct gh_simulation *s)
 
     memset(s->items, 0, (size_t)s->n_flights * p->n_groups * sizeof(*s->items));
     memset(s->read, 0, s->n_read * sizeof(*s->read));
-    memset(s->stalls, 0, p->n_groups * sizeof(*s->stalls));
+    memset(s->stalls, 0, 2 * p->n_groups * sizeof(*s->stalls));
     for (uint32_t c = 0; c < p->n_classes; c++) {
+        s->rings[c].places = gh_policy_out_places(s->policy, &p->classes[c]);
+        s->rings[c].back_places = gh_policy_places(s->policy, &p->classes[c]);
         s->rings[c].turn = s->rings[c].taken = 0;
     }
     s->now = s->out_free = s->back_free = 0.0;
@@ -410,4 +425,9 @@ void gh_simulate(struct gh_simulation *s, uint32_t prefetch,
 double gh_simulated_stall(const struct gh_simulation *s, uint32_t group)
 {
     return s->stalls[group];
+}
+
+double gh_simulated_save_stall(const struct gh_simulation *s, uint32_t group)
+{
+    return s->save_stalls[group];
 }

@@ -30,5 +30,8 @@ void gh_simulate(struct gh_simulation *simulation, uint32_t prefetch,
 /* How long the last simulation waited for a group. */
 double gh_simulated_stall(const struct gh_simulation *simulation,
                           uint32_t group);
+/* The part of it at saves, for a buffer. */
+double gh_simulated_save_stall(const struct gh_simulation *simulation,
+                               uint32_t group);
 
 #endif

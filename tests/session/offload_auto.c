@@ -424,6 +424,156 @@ static void test_stalls(void)
     }
 }
 
+/* ---- a group that is saved long before it is committed ------------------- */
+
+enum { DEEP = 8 };
+
+static void hook_group(gh_status (*call)(gh_session *, gh_offload_group *,
+                                         gh_error *),
+                       uint32_t layer, CUdeviceptr *at)
+{
+    gh_offload_tensor tensor = { NULL, 512 };
+    gh_offload_group group = { .struct_size = sizeof(group),
+                               .layer = layer,
+                               .module = GH_MODULE_CORE_ATTN,
+                               .n_tensors = 1,
+                               .tensors = &tensor };
+
+    if (call(sv.session, &group, &sv.err) != GH_OK) {
+        ok(false, "a group is found: %s", sv.err.text);
+    }
+    *at = (CUdeviceptr)(uintptr_t)tensor.address;
+}
+
+static void fill(CUdeviceptr at, const gh_decision *d)
+{
+    sv.toy.drv.cuMemsetD32Async(at, 7, 128, (CUstream)d->stream);
+}
+
+/* The pass of a layer: it reads its own group and writes the next one's, which
+ * it saves at its begin, or just before it writes it. */
+static void pass_forward(uint32_t l, bool late, const gh_decision *d)
+{
+    CUdeviceptr at = 0;
+
+    if (l + 1 < DEEP && !late) {
+        hook_group(gh_offload_save, l + 1, &at);
+    }
+    fill(sv.memory, d); /* the work */
+    if (l + 1 < DEEP && late) {
+        hook_group(gh_offload_save, l + 1, &at);
+    }
+    if (l + 1 < DEEP) {
+        sv.toy.drv.cuMemcpyDtoDAsync(at, sv.memory, 512, (CUstream)d->stream);
+    }
+    if (l > 0) {
+        gh_offload_commit(sv.session, l, GH_MODULE_CORE_ATTN, &sv.err);
+    }
+}
+
+static void pass_backward(uint32_t l, const gh_decision *d)
+{
+    CUdeviceptr at = 0;
+
+    if (l > 0) {
+        hook_group(gh_offload_load, l, &at);
+    }
+    fill(sv.memory, d);
+    fill(sv.memory, d);
+    if (l > 0) {
+        gh_offload_release(sv.session, l, GH_MODULE_CORE_ATTN, &sv.err);
+    }
+}
+
+static void one_pass(uint32_t l, gh_direction direction, bool late)
+{
+    const gh_pass pass = { .struct_size = sizeof(pass),
+                           .segment = l,
+                           .direction = direction,
+                           .stream = sv.toy.streams[0] };
+    gh_decision d = { .struct_size = sizeof(d) };
+
+    if (gh_layer_enter(sv.session, &pass, &d, &sv.err) != GH_OK) {
+        ok(false, "a pass is entered: %s", sv.err.text);
+        return;
+    }
+    if (d.action != GH_ACTION_REPLAYED && direction == GH_FORWARD) {
+        pass_forward(l, late, &d);
+    } else if (d.action != GH_ACTION_REPLAYED) {
+        pass_backward(l, &d);
+    }
+    if (gh_layer_exit(sv.session, &pass, &sv.err) != GH_OK) {
+        ok(false, "a pass is left: %s", sv.err.text);
+    }
+}
+
+/* Milliseconds of a step in graphs.  The work of a forward takes 6, a copy 4. */
+static double step_with(bool late, const char *fraction, const char *modules)
+{
+    struct saver_options o = { .layers = DEEP,
+                               .modules = 1,
+                               .tensors = 1,
+                               .elems = 128,
+                               .offload = asks(modules),
+                               .environment = told,
+                               .host = &hearing };
+    softcuda_clock_fn *clock;
+    softcuda_costs_fn *costs;
+    uint64_t began = 0;
+    double ms;
+
+    o.offload.fraction = fraction;
+    if (!open_with(&o)) {
+        return 0.0;
+    }
+    toy_configure(&sv.toy, "RACES=1");
+    clock = (softcuda_clock_fn *)toy_control(&sv.toy, "softcuda_clock");
+    costs = (softcuda_costs_fn *)toy_control(&sv.toy, "softcuda_costs");
+    is_int(costs("set 6000000\ncopy out 4000000\ncopy back 4000000\n"), 0,
+           "the work takes longer than the copies");
+    for (int step = 0; step < 7; step++) {
+        sv.toy.drv.cuCtxSynchronize();
+        began = clock();
+        for (uint32_t l = 0; l < DEEP; l++) {
+            one_pass(l, GH_FORWARD, late);
+        }
+        for (uint32_t l = DEEP; l-- > 0;) {
+            one_pass(l, GH_BACKWARD, late);
+        }
+        gh_iteration_end(sv.session, &sv.err);
+    }
+    sv.toy.drv.cuCtxSynchronize();
+    ms = (double)(clock() - began) / 1e6;
+    is_int(toy_races(&sv.toy), 0, "nothing is raced for");
+    costs(NULL);
+    finish();
+    return ms;
+}
+
+static void test_saved_early(void)
+{
+    const double without = step_with(false, "1", "");
+    const double early = step_with(false, "1", "core_attn");
+    double late;
+
+    ok(without > 144.0 && early > 1.1 * without,
+       "a group that is saved at the begin of a pass waits for the copy "
+       "committed just before: %.1f ms, and %.1f without offload",
+       early, without);
+    is_int(times_said(", core_attn, waits longest in the step that was timed: "
+                      "at most 4.0"), 1,
+           "the log names it: %s", said);
+    ok(times_said(" ms at its save, for the copy of what its buffer held") == 1,
+       "and what it waits for");
+    late = step_with(true, "1", "core_attn");
+    ok(late < 1.005 * without, "saved late it does not wait: %.1f ms", late);
+    late = step_with(false, "auto", "core_attn");
+    ok(late < 1.005 * without, "nor with auto: %.1f ms", late);
+    ok(times_said("core_attn: 6 of 7 groups go; 0.0 MiB on the device, in "
+                  "rings of 3 out and 2 back") == 1,
+       "which gives it a third buffer before it gives it up: %s", said);
+}
+
 int main(void)
 {
     const char *reason;
@@ -440,6 +590,7 @@ int main(void)
         test_auto_takes_a_step();
         test_auto_knows_waits();
         test_auto_without_events();
+        test_saved_early();
         test_in_flight();
         test_in_flight_of_own();
         test_stalls();

@@ -200,8 +200,8 @@ static void test_bad_groups(void)
     groups[5].bytes = UINT64_MAX;
     refuse(groups, GROUPS, 3, GH_ERR_INVALID, "no device has", "a huge group");
     fill(groups);
-    groups[5].flags = 2;
-    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "flags 0x2", "an unknown flag");
+    groups[5].flags = 4;
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "flags 0x4", "an unknown flag");
     fill(groups);
     groups[5].reserved = 1;
     refuse(groups, GROUPS, 3, GH_ERR_INVALID, "reserved 1", "what is reserved");
@@ -272,8 +272,57 @@ static void test_no_memory_for_rings(void)
     saver_close(&sv);
 }
 
+/* The bytes of the rings of six groups, one a layer, whose copies take 1.2 times
+ * as long as a layer's forward: what a layer saves at its begin waits for the
+ * copy of the one before the last, and what it saves at its end does not. */
+static uint64_t rings_of(uint32_t flags)
+{
+    static const uint64_t gaps[] = { 7254000, 5974000, 4694000,
+                                     3414000, 2134000, 854000 };
+    gh_offload_declared groups[6];
+    struct saver_options o = options;
+    uint64_t bytes;
+
+    o.layers = 6;
+    o.modules = o.tensors = 1;
+    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = "core_attn",
+                                   .fraction = "auto", .min_bytes = 4,
+                                   .link_mb_per_s = 2 };
+    if (!open_with(&o)) {
+        return 0;
+    }
+    for (uint32_t l = 0; l < 6; l++) {
+        groups[l] = (gh_offload_declared){ .struct_size = sizeof(groups[l]),
+                                           .layer = l,
+                                           .module = GH_MODULE_CORE_ATTN,
+                                           .segment = l,
+                                           .bytes = 1024,
+                                           .gap_ns = gaps[l],
+                                           .flags = flags };
+    }
+    is_status(gh_offload_declare(sv.session, groups, 6, 3, &sv.err), GH_OK,
+              &sv.err, "groups are declared with flags 0x%x", flags);
+    for (uint32_t l = 0; l < 5; l++) {
+        ok(groups[l].why == NULL, "that of layer %u goes", l);
+    }
+    bytes = saver_moved(&sv).ring_bytes;
+    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
+       "and the step is exact");
+    saver_close(&sv);
+    return bytes;
+}
+
+static void test_saved_late(void)
+{
+    is_int(rings_of(0), 5 * 1024,
+           "a group that is saved early has a third buffer on its way out");
+    is_int(rings_of(GH_DECLARED_LATE), 4 * 1024,
+           "which one that is saved late does not need");
+}
+
 int main(void)
 {
+    test_saved_late();
     test_bad_groups();
     test_out_of_turn();
     test_declared_and_profiled_settle_the_same();

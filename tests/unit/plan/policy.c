@@ -45,11 +45,11 @@ static uint32_t profile(const char *letters)
     return n;
 }
 
-/* One letter a group: Goes, Margin, Keep, Fraction, No gain, Auto, pOol, or as
- * it was. */
+/* One letter a group: Goes, Margin, Keep, Fraction, No gain, Auto, Early, pOol,
+ * or as it was. */
 static const char *settle(const struct gh_policy *policy, uint32_t n)
 {
-    static const char letters[GH_FATES + 1] = "G?PSMKFN??A?XO";
+    static const char letters[GH_FATES + 1] = "G?PSMKFN??A?XOE";
     static char text[MAX_GROUPS + 1];
     static gh_error err;
 
@@ -197,7 +197,7 @@ static void test_auto(void)
         uint32_t in_1000; /* of the step without, foreseen */
     } rows[] = {
         { 40, "GGGGGGGGGGGM", 1000 },  { 80, "GGGGGGGGGGGM", 1000 },
-        { 120, "GGAGGAGGAGGM", 1000 }, { 160, "GGAGAGGAGAGM", 1003 },
+        { 120, "GGGGGGGGAGGM", 1003 }, { 160, "GGGGAGGAGGAM", 1000 },
         { 240, "GGAAGAGAAGAM", 1000 }, { 400, "GGAAAGAAAAAM", 1000 },
         { 1200, "AGAAAAAAAAAM", 1000 }, { 100000, "AAAAAAAAAAAM", 1000 },
     };
@@ -231,7 +231,7 @@ static void test_auto_of_two_modules(void)
         all[i].fate = GH_FATE_GOES;
         all[i].out_ns = all[i].back_ns = i % 2 == 0 ? 4000 : 100;
     }
-    is_str(settle(&hiding, n), "GGGGAGGAAAMM",
+    is_str(settle(&hiding, n), "GGGGGGGGAAMM",
            "of those that do not, the ones that are waited for stay");
 }
 
@@ -445,8 +445,73 @@ static void test_marks(void)
     layers(LAYERS, 900);
     known.marks = marks;
     known.n_marks = 2 * LAYERS;
-    is_str(settle(&hiding, LAYERS), "GGAGGM",
+    is_str(settle(&hiding, LAYERS), "GGGGGM",
            "a step that was not seen to its end is settled by what was seen");
+    ok(classes[0].widened, "where a third buffer is enough");
+}
+
+/* Passes of 1000 ns, each of which saves the next group at its begin and commits
+ * the last one at its end: a save waits for the copy that was committed just
+ * before, of 600 ns. */
+static void save_early(uint32_t n, bool late)
+{
+    static struct gh_mark marks[4 * 12];
+    uint32_t m = 0, at = 0;
+
+    layers(n, 600);
+    marks[m++] = (struct gh_mark){ at, 0, 0, GH_MARK_SAVE };
+    for (uint32_t g = 0; g < n; g++) {
+        all[g].late = late;
+        if (g + 1 < n) {
+            marks[m++] = (struct gh_mark){ at, g + 1, 0, GH_MARK_SAVE };
+        }
+        at += 1000;
+        marks[m++] = (struct gh_mark){ at, g, 0, GH_MARK_COMMIT };
+    }
+    for (uint32_t g = n; g-- > 0;) {
+        marks[m++] = (struct gh_mark){ at, g, 0, GH_MARK_LOAD };
+        at += 2000;
+        marks[m++] = (struct gh_mark){ at, g, 0, GH_MARK_RELEASE };
+    }
+    known.marks = marks;
+    known.n_marks = m;
+}
+
+static void test_saved_early(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.in_flight = 2;
+    save_early(6, false);
+    is_str(settle(&policy, 6), "GGGGGM", "a fraction goes, whatever waits");
+    ok(forecast.worst < 5 && forecast.worst_ns == 600.0 &&
+           forecast.worst_save_ns == 600.0,
+       "the group that is waited for longest is known, and that it waits at "
+       "its save");
+    ok(!classes[0].widened, "a fraction adds no buffer");
+    policy = hiding;
+    policy.in_flight = 2;
+    save_early(6, false);
+    is_str(settle(&policy, 6), "GGGGGM",
+           "auto tries a third buffer before it gives a group up");
+    is_int(gh_policy_out_places(&policy, &classes[0]), 3,
+           "on the way out, where a save waits");
+    is_int(gh_policy_places(&policy, &classes[0]), 2, "and not back");
+    is_int(gh_policy_weigh(&policy, &known, 1).rings, 5 * 1000,
+           "its memory is counted");
+    ok(forecast.stalls == 0, "and nothing waits");
+    policy.in_flight = 1;
+    save_early(6, false);
+    ok(strspn(settle(&policy, 6), "NEAM") == 6 && !classes[0].widened,
+       "where it frees nothing, it is not taken");
+    save_early(6, false);
+    ok(strchr(settle(&policy, 6), 'E') != NULL,
+       "and what would hide if it was saved later is told apart");
+    save_early(6, true);
+    is_str(settle(&policy, 6), "GGGGGM", "saved late, all of it hides");
+    ok(!classes[0].widened && forecast.stalls == 0, "in rings of two");
+    is_str(settle(&policy, layers(12, 1600)), "GGAGAGGAGAGM",
+           "a buffer that frees as much as it takes is not taken");
 }
 
 /* ---- steps by hand ------------------------------------------------------- */
@@ -679,6 +744,7 @@ static void test_slowdown_either_way(void)
 
 int main(void)
 {
+    test_saved_early();
     test_auto();
     test_steps_by_hand();
     test_steps_of_two_chunks();
