@@ -27,6 +27,7 @@ from ..base import private
 from ..record import checkpoint
 from .bracket import Bracket, Plain
 from .carried import Carrier
+from .pinned import rounded
 from .ringed import NoReading, Reading, Recorder
 from .saved import Collector
 
@@ -281,16 +282,17 @@ class Offload:
         self.owner.captures.make_room()
         gaps = self.carrier.gaps()
         graphed = {s.index for s in self.owner.segments if s.refused is None}
-        known = self._within_pool()
-        groups = (_abi.gh_offload_declared * len(known))()
-        for raw, key in zip(groups, known):
+        groups = (_abi.gh_offload_declared * len(self.sizes))()
+        for raw, key in zip(groups, self.sizes):
             raw.struct_size = ctypes.sizeof(raw)
             raw.layer = key[0]
             raw.module = _abi.GH_MODULE_NAMED | NAMES.index(key[1])
             raw.segment, raw.bytes = self.segments[key], self.sizes[key]
             raw.gap_ns = gaps.get(key, 0)
-            raw.flags = 0 if self.segments[key] in graphed \
-                else _abi.GH_DECLARED_ELSEWHERE
+            raw.flags = _abi.GH_DECLARED_LATE
+            if self.segments[key] not in graphed:
+                raw.flags |= _abi.GH_DECLARED_ELSEWHERE
+                raw.bytes = rounded(raw.bytes)
         owner = self.owner
         status = owner.api.offload_declare(
             owner.handle, groups, len(groups), self.carrier.most_in_flight(),
@@ -299,23 +301,9 @@ class Offload:
             owner.say("offload", owner.error.text.decode())
         else:
             owner.check(status)
-        for raw, key in zip(groups, known):
+        for raw, key in zip(groups, self.sizes):
             self.why[key] = raw.why and raw.why.decode()
-
-    def _within_pool(self) -> list:
-        """Groups for which there can be pinned memory.  The last of each name
-        stays anyway, where the backward begins."""
-        last = {key[1]: key for key in self.sizes}
-        room, known = self._limit or None, []
-        for key, nbytes in self.sizes.items():
-            takes = 0 if key in last.values() else \
-                nbytes * self.carrier.most_in_flight()
-            if room is not None and takes > room:
-                self.why[key] = "no pinned memory within offload_pool_bytes"
-                continue
-            room = room and room - takes
-            known.append(key)
-        return known
+        self.carrier.pool.give_up_free()
 
     def step(self) -> None:
         """A training step is over."""

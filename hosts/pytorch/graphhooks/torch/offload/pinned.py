@@ -20,6 +20,11 @@ def allocate(nbytes: int) -> torch.Tensor:
                        pin_memory=True)
 
 
+def rounded(nbytes: int) -> int:
+    """What a block of so many bytes takes."""
+    return -(-nbytes // _GRAIN) * _GRAIN
+
+
 class Block:
     """Some of it."""
 
@@ -41,7 +46,7 @@ class Pool:
 
     def take(self, nbytes: int) -> Block | None:
         """None: there would be too much."""
-        size = -(-nbytes // _GRAIN) * _GRAIN
+        size = rounded(nbytes)
         free = self._free.setdefault(size, [])
         if free:
             block = free.pop()
@@ -72,6 +77,12 @@ class Pool:
         if self.nbytes < before:
             private.empty_host_cache()  # torch would keep them for others
         self._idle = {size: len(free) for size, free in self._free.items()}
+
+    def give_up_free(self) -> None:
+        """Of the first step, in which all groups went."""
+        if any(self._free.values()):
+            self._let_go(self.nbytes)
+            private.empty_host_cache()  # torch would keep them for others
 
     def _let_go(self, nbytes: int) -> None:
         for size, free in self._free.items():
