@@ -47,3 +47,10 @@ def _fifth(x):
 
 def far_away(x):
     return _first(x)
+
+
+LOSSES: list = []
+
+
+def keep(loss) -> None:
+    LOSSES.append(loss)

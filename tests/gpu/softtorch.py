@@ -539,7 +539,10 @@ def install() -> None:
     from graphhooks.torch.attach import stack
     from graphhooks.torch.base import memory, private
     from graphhooks.torch.group import ranks
+    from graphhooks.torch.guard import ran
     from graphhooks.torch.offload import pinned, ringed
+
+    ran.OTHERS += (__file__.removesuffix("torch.py"),)
 
     private.gpu = torch.device("cpu")
     ranks.all_gather = _unseen(ranks.all_gather)

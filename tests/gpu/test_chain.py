@@ -35,6 +35,7 @@ class Stack:
         self.sites = [SimpleNamespace(position=i, name=f"layer {i}",
                                       module=module, places=places,
                                       run=self._forward(i),
+                                      forward=self._forward(i),
                                       play=self._forward(i))
                       for i in range(count)]
         self.draws = None

@@ -247,7 +247,7 @@ CHANGES = {
     "forward of a class": (lambda m: setattr(Reaches, "forward", halved),
                            "Reaches.forward was Reaches.forward .* is halved"),
     "key": (other_key, r"kept\[1\] was 2.0 when .* is not there now"),
-    "order": (other_order, "the order of (layers.1.)?order was "
+    "order": (other_order, "(layers.1.)?order's order was "
               "\"'a', 'b'\" when it was recorded and is \"'b', 'a'\" now"),
     "global": (of_module("FACTOR", 0.5), "forward's FACTOR was 1.0"),
     "object in a global": (lambda m: setattr(RATES, "rate", 0.5),

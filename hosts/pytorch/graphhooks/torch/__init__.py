@@ -72,6 +72,7 @@ A folder reads those after it, and none before it:
       places.py         whether all that graphs read is where it was
       settings.py       whether what layers read in Python is as it was
       things.py         the same of what several layers have
+      ran.py            which functions ran, and so what layers can read
       kinds.py          whether a value has something in it
       finders.py        what there is to be read of an object or a class
       found.py          the same of a value and what it leads to, by name

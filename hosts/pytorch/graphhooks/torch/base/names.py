@@ -11,6 +11,13 @@ import sys
 import types
 
 _FAR = 3  # files that have one another
+# Files by their names in a text, and globals and attributes by any name.
+_FILES = frozenset(("modules", "import_module", "__import__"))
+_GLOBALS = frozenset(("globals", "eval", "exec"))
+_ATTRIBUTES = frozenset(("vars", "__dict__", "attrgetter", "methodcaller",
+                         "__getattribute__", "__reduce_ex__", *_GLOBALS))
+_BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+_OF_CLASSES = frozenset(("__getattr__", "__getattribute__"))
 
 
 def package(thing) -> str:
@@ -31,6 +38,8 @@ def namespaces(function):
     reads by ``file.name``, or imports as it runs; each with a prefix."""
     names = function.__globals__
     read, all_names, imported = names_of(function.__code__)
+    if not _GLOBALS.isdisjoint(all_names):
+        read = [k for k in names if not k.startswith("__")]
     yield "", names, read
     waiting = [(key, names[key], 0) for key in read if key in names]
     waiting += [(free, cell.cell_contents, 0) for free, cell in zip(
@@ -38,6 +47,8 @@ def namespaces(function):
         if cell != types.CellType()]
     waiting += [(name, sys.modules.get(_resolved(name, level, names)), 0)
                 for name, level in imported]
+    if not _FILES.isdisjoint(all_names):
+        waiting += [(name, sys.modules.get(name), 0) for name in all_names]
     for name, file, far in waiting:
         if not isinstance(file, types.ModuleType) or is_of_others(file):
             continue
@@ -75,3 +86,42 @@ def names_of(code) -> tuple:
             for mine, its in zip((found, names, imported), names_of(inner)):
                 mine.update(dict.fromkeys(its))
     return tuple(found), tuple(names), tuple(imported)
+
+
+@functools.lru_cache(maxsize=None)
+def within(code) -> tuple:
+    """Codes that are defined within it."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return (*inner, *(each for c in inner for each in within(c)))
+
+
+@functools.lru_cache(maxsize=None)
+def reads_by_any_name(code) -> bool:
+    """Whether it may read attributes whose names are not in it.  What makes
+    up attributes of a class does so for objects of that class alone."""
+    if code.co_name in _OF_CLASSES:
+        return False
+    if not _ATTRIBUTES.isdisjoint(code.co_names):
+        return True
+    steps = [s for s in dis.get_instructions(code)
+             if s.opname not in _NO_STEPS]
+    return any(step.argval in _BY_NAME and not _is_name_in_it(steps[i + 1:])
+               for i, step in enumerate(steps)
+               if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+
+
+_NO_STEPS = frozenset(("PRECALL", "CACHE", "EXTENDED_ARG", "PUSH_NULL",
+                       "KW_NAMES", "NOP"))
+
+
+def _is_name_in_it(steps) -> bool:
+    """Of a getattr() with these steps after it: getattr(x, "text") and
+    getattr(x, "text", y)."""
+    end = next((i for i, step in enumerate(steps)
+                if step.opname.startswith("CALL")), 0)
+    count = steps[end].arg if end else 0
+    if not 2 <= count <= 3 or end < count:
+        return False
+    name, *default = steps[end - count + 1:end]
+    return name.opname == "LOAD_CONST" and type(name.argval) is str \
+        and all(step.opname.startswith("LOAD_") for step in default)

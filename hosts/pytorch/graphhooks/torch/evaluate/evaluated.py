@@ -223,6 +223,7 @@ class Evaluated(Called):
                 return None
         self.has_failed = False
         self.settings[number] = settings
+        settings.adopt()
         settings.note_recorded()
         instance.flight = owner.captures.at
         instance.serial = owner.training.flights.next_serial()
@@ -242,7 +243,7 @@ class Evaluated(Called):
         contents = recording.contents(args, kwargs)
         versions = [*map(private.version, instance.inputs)]
         results = recording.Results(instance)
-        with versioned(), _quiet(self.draws):
+        with versioned(), _quiet(self.draws), self.owner.things.watching(True):
             self.chain.run(instance.signature, args, kwargs, instance.inputs,
                            results.note)
         if versions != [*map(private.version, instance.inputs)]:
@@ -262,8 +263,8 @@ class Evaluated(Called):
                                f"{name}, which a replay would not: return it "
                                "instead, or copy it into a buffer")
         before.refuse_changes("it", found)
-        if settings:
-            settings.settle("it")
+        if settings and settings.settle("it") and not self.has_failed:
+            raise tree.Passing("it runs functions that it had not run before")
         instance.live = results.tensors
         return results.last
 

@@ -51,6 +51,7 @@ class Parameters:
                 for name, p in registry.items()
                 if p is not None and p.requires_grad]
         self.places = held
+        self.elsewhere: list = []  # other dicts that have some
         self.all = list(dict.fromkeys(p for _, _, p in held))
         self._forms = [*map(_form, self.all)]
         # Later a loss that is kept keeps nodes alive too.
@@ -230,9 +231,17 @@ class Parameters:
         return found
 
     def replaced_by(self, aliases):
-        """The modules with these for their parameters."""
+        """The modules, and objects that they read, with these for their
+        parameters."""
         alias = dict(zip(self.all, aliases))
-        return lent(self.places, [alias[p] for _, _, p in self.places])
+        places = [*self.places, *(p for p in self.elsewhere
+                                  if p[0].get(p[1]) is p[2])]
+        return lent(places, [alias[p] for _, _, p in places])
+
+    def find_elsewhere(self, weights) -> None:
+        """Those that are in dicts that functions read, too."""
+        own = set(self.all)
+        self.elsewhere = [place for place in weights if place[2] in own]
 
     def are_written(self, after: int = 0, bank: int | None = None) -> bool:
         """Whether somebody has a gradient that a recording after that one

@@ -1,12 +1,11 @@
 """What layers can read of an object, of a class, and of a module that is none
-of their submodules.
+of their submodules: of each what has a name in a function that ran.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
 
-import enum
 import types
 
 import torch
@@ -14,29 +13,31 @@ import torch
 from ..base import private
 from ..base.names import is_of_others, package
 from . import held
-from .attributes import CONTAINERS, PLAIN
+from .attributes import PLAIN
 from .found import Found
 from .held import GONE
-from .kinds import is_plain, slots
+from .kinds import makes_attributes, slots
 
 # What others write into a config beside what layers read: saving a model of
 # Hugging Face's, and the clocks of Megatron's trainer.
 _NOT_READ = frozenset(("architectures", "dtype", "torch_dtype",
                        "transformers_version", "timers"))
+_FUNCTION = types.FunctionType
 
 
-def of_object(thing) -> Found:
-    found = Found()
+def of_object(thing, ran) -> Found:
+    found = Found(ran)
     found.add_kind(".", thing)
-    names = getattr(thing, "__dict__", None)
+    read_of = ran.read_of
+    if makes_attributes(type(thing)):  # of others, of any name
+        read_of = list
+    names = held.attributes_of(thing)
     if isinstance(names, dict):
         deep = package(type(thing)) != "torch"  # whose insides are torch's
-        keys = [k for k, v in names.items() if k not in _NOT_READ
-                and (deep or type(v) in PLAIN)]
-        found.held.put(names, keys)
-        for key in keys:
-            found.add(f".{key}", names[key])
-    names = slots(type(thing))
+        keys = [k for k in read_of(names) if k not in _NOT_READ
+                and (deep or type(names[k]) in PLAIN)]
+        found.add_all(names, ".", keys)
+    names = [*read_of(slots(type(thing)))]
     if names:
         found.held.put_all(held.slots_of, (thing, names))
     for key in names:
@@ -46,70 +47,59 @@ def of_object(thing) -> Found:
     return found.finish()
 
 
-def of_read(thing) -> Found:
-    """An object that functions read: its plain values, as what else is in it
-    is for others, such as the states of random numbers."""
-    found = Found()
-    names = getattr(thing, "__dict__", None)
-    if isinstance(names, dict):
-        keys = [k for k, v in names.items()
-                if k not in _NOT_READ and is_plain(v)]
-        found.held.put_items(names, keys)
-        for key in keys:
-            found.add(f".{key}", names[key])
+def of_class(kind, ran) -> Found:
+    """One of modules: its attributes and methods, and what they read."""
+    return _of_class(kind, ran).finish()
+
+
+def of_objects_class(kind, ran) -> Found:
+    """The same; where it is not known which of them ran, not what they read:
+    a config of Hugging Face's has hundreds, of which layers call none."""
+    found = _of_class(kind, ran)
+    return found if ran.is_guessed else found.finish()
+
+
+def _of_class(kind, ran) -> Found:
+    found = Found(ran)
+    found.add_all(vars(kind), ".", _read_of_class(vars(kind), ran))
     return found
 
 
-def of_class(kind) -> Found:
-    """One of modules: its methods, and what they read."""
-    return _of_class(kind).finish()
-
-
-def of_objects_class(kind) -> Found:
-    """Its methods too, and not what they read: a config of Hugging Face's has
-    hundreds, of which layers call none."""
-    return _of_class(kind)
-
-
-def _of_class(kind) -> Found:
-    found = Found()
-    names = vars(kind)
-    keys = [k for k, v in names.items() if not k.startswith(("__", "_abc_"))
-            or (k != "__init__" and type(v) is types.FunctionType)]
-    found.held.put(names, keys)
-    for key in keys:
-        value = names[key]
-        if isinstance(value, property):
-            found.add(f".{key}.fget", value.fget)
-        elif isinstance(value, (staticmethod, classmethod)):
-            value = value.__func__
-        found.add(f".{key}", value)
-    return found
-
-
-def of_namespace(kind) -> Found:
-    """A class that somebody has in an attribute or a global: its numbers,
-    texts and containers."""
-    found = Found()
+def of_namespace(kind, ran) -> Found:
+    """A class that somebody has in an attribute or a global."""
+    found = Found(ran)
     for each in reversed(kind.__mro__):  # what is found first is named last
         if not is_of_others(each):
             names = vars(each)
             found.add_all(names, ".", [
-                k for k, v in names.items() if k.startswith("__") or not (
-                    type(v) in PLAIN or type(v) in CONTAINERS
-                    or isinstance(v, enum.Enum))])
-    return found
+                k for k in _read_of_class(names, ran)
+                if not (ran.is_guessed and type(names[k]) is _FUNCTION)])
+    return found.finish()
 
 
-def of_module(module) -> Found:
+def _read_of_class(names, ran) -> list:
+    """Python calls methods whose names have underscores by itself."""
+    return [k for k, v in names.items() if not k.startswith("_abc_") and (
+        ran.reads(k) and not k.startswith("__")
+        or k.startswith("__") and k != "__init__" and type(v) is _FUNCTION)]
+
+
+def of_module(module, ran) -> Found:
     """One that is no submodule: all that it has, hooks left out."""
-    found = Found()
+    found = Found(ran)
     found.add_module(".", module)
     for registry in private.registries_of(module):
         found.held.put(registry, list(registry))
         for key, value in registry.items():
             if not isinstance(value, torch.nn.Module):
                 found.add(f".{key}", value)
+    return found.finish()
+
+
+def of_function(function, ran) -> Found:
+    """One that ran, and of which nothing else has told."""
+    found = Found(ran)
+    found.add("", function)
     return found.finish()
 
 

@@ -26,20 +26,23 @@ import weakref
 import torch
 
 from ..base import private
-from ..base.names import is_of_others, namespaces, package
+from ..base.names import is_of_others, namespaces, package, within
 from . import held
-from .attributes import CONTAINERS, PLAIN, comparable, exact
+from .attributes import CONTAINERS, PLAIN, comparable, exact, is_unknown
 from .draws import is_generator
 from .held import Held
-from .kinds import has_values, is_iterator, is_plain
+from .kinds import has_values, is_iterator
+from .ran import ANY
 
 # What torch keeps in a module; hooks and parameters are looked at elsewhere.
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
 _NO_OBJECTS = (enum.Enum, torch.Generator, types.ModuleType, logging.Logger,
                io.IOBase, private.TreeSpec, torch.optim.Optimizer)
+_WRAPPED = (staticmethod, classmethod)
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
-_DEEP = 8  # containers in one another
-_FAR = 3  # functions that read one another
+_DEEP = 32  # containers in one another
+_OF_WEIGHTS = (int, float, str)  # flags are set and taken back in each step
+_GETTERS = (operator.attrgetter, operator.methodcaller)
 _MUCH = 1 << 16  # bytes in the host's memory
 _RAW = (bytearray, array.array)
 _BASES = (dict, list, tuple, set, frozenset, collections.deque)
@@ -49,15 +52,19 @@ _version = private.version
 class Found:
     """Values by name, where they are, and what is to be looked at besides."""
 
-    def __init__(self):
+    def __init__(self, ran=ANY):
+        self.ran = ran  # what functions did
+        self.codes: set = set()  # of functions that were looked into
+        self.named: set = set()  # attributes that attrgetter() reads
         self.held = Held()
         self.values: dict = {}
         self.objects: dict = {}  # by name
-        self.read: dict = {}  # objects that functions read
         self.modules: dict = {}  # that are not submodules
         self.generators: dict = {}  # of random numbers
         self.classes: dict = {}
         self.unfit: dict = {}  # what nobody can compare
+        self.shared: list = []  # things, and what is found of each
+        self.weights: list = []  # parameters in dicts: those, and their keys
         self._seen: set = set()  # containers that are held
         self._inside: set = set()  # which holds itself, if it comes again
         self._kept: list = []  # alive, as the two are numbers
@@ -67,7 +74,7 @@ class Found:
 
     def bits(self) -> dict:
         """The values, to be compared."""
-        return {name: exact(value) for name, value in self.values.items()}
+        return {name: bits_of(value) for name, value in self.values.items()}
 
     def copies(self) -> list:
         """Of what is now in containers, arrays, cells and globals: functions
@@ -84,13 +91,33 @@ class Found:
         names = vars(module)
         if package(type(names.get("forward"))) == "graphhooks":
             leave_out |= {"forward"}
-        self.add_all(names, prefix, INTERNAL | leave_out)
+        self.add_all(names, prefix,
+                     self.ran.read_of(names, INTERNAL | leave_out))
+        for key, weight in private.parameters_of(module).items():
+            names = vars(weight) if weight is not None else {}
+            keys = [k for k in self.ran.read_of(names)
+                    if type(names[k]) in _OF_WEIGHTS]
+            if names:
+                self.held.put(names, keys)
+            for name in keys:
+                self.add(f"{prefix}{key}.{name}", names[name])
 
-    def add_all(self, names, prefix: str, leave_out=()) -> None:
-        keys = [k for k in names if k not in leave_out]
+    def add_all(self, names, prefix: str, keys) -> None:
         self.held.put(names, keys)
         for key in keys:
-            self.add(f"{prefix}{key}", names[key])
+            value = names[key]
+            if isinstance(value, property):
+                self.add(f"{prefix}{key}.fget", value.fget)
+            elif isinstance(value, _WRAPPED):
+                value = value.__func__
+            elif isinstance(value, functools.cached_property):
+                value = value.func
+            self._note_weight(names, key, value)
+            self.add(f"{prefix}{key}", value)
+
+    def _note_weight(self, names, key, value) -> None:
+        if type(names) is dict and isinstance(value, torch.nn.Parameter):
+            self.weights.append((names, key, value))
 
     def add(self, name: str, value) -> None:
         kind = type(value)
@@ -108,8 +135,7 @@ class Found:
             self._add_parts(name, value, ("__self__", "__func__"))
         elif kind is types.FunctionType:
             self.values[name] = value
-            if self._far < _FAR and not is_of_others(value) \
-                    and self._is_new(value):
+            if self.ran.has(value, self._far) and self._is_new(value):
                 self._functions.append((name, value, self._far + 1))
         elif kind in _BUILTIN:
             self.values[name] = value
@@ -145,6 +171,11 @@ class Found:
             self._add_array(name, value)
         elif isinstance(value, _RAW):
             self._add_raw(name, value)
+        elif kind in _GETTERS:
+            self.named.update(name for text in value.__reduce__()[1]
+                              if type(text) is str for name in text.split("."))
+        elif kind is weakref.ref:
+            self._add_referent(name, value)
         elif kind is contextvars.ContextVar:
             self.held.put_one(held.value_of, value)
             self.add(f"{name}'s value", held.value_of(value))
@@ -155,7 +186,17 @@ class Found:
         elif is_iterator(value, kind):
             self.unfit[name] = f"an iterator ({kind.__name__})"
         elif not isinstance(value, _NO_OBJECTS) and has_values(value):
-            (self.read if self._far else self.objects)[name] = value
+            self.objects[name] = value
+
+    def _add_referent(self, name: str, value) -> None:
+        """Its attributes alone: it is to go when all others have let go."""
+        thing = value()
+        self.held.put_equal(_identity_of, value)
+        self.values[f"{name}()"] = id(thing)
+        names = getattr(thing, "__dict__", None)
+        if isinstance(names, dict) and has_values(thing) \
+                and not isinstance(thing, torch.nn.Module):
+            self.add_all(names, f"{name}().", self.ran.read_of(names))
 
     # ---- containers -----------------------------------------------------
 
@@ -166,6 +207,9 @@ class Found:
                 self.held.put(value, ())
                 self.held.put_all(set.__iter__, value)
                 self._mutable.append(lambda: _putting_back(value))
+            for each in _iter(value):
+                if isinstance(each, torch.Tensor) or is_unknown(each):
+                    self.add(f"{name}'s {id(each)}", each)
             return
         self.values[name] = kind  # should it be empty
         if id(value) in self._inside or len(self._inside) == _DEEP:
@@ -179,11 +223,16 @@ class Found:
         inner = dict.items(value) if is_dict else enumerate(_iter(value))
         keys = []
         for i, (key, each) in enumerate(inner):
-            key = repr(key) if type(key) in PLAIN else f"key {i}"
+            self._note_weight(value, key, each)
+            if type(key) in PLAIN:
+                key = repr(key)
+            else:
+                self.add(f"{name}'s key {i}", key)
+                key = f"key {i}"
             self.add(f"{name}[{key}]", each)
             keys.append(key)
         if is_dict and len(keys) > 1:
-            self.values[f"the order of {name}"] = ", ".join(keys)
+            self.values[f"{name}'s order"] = ", ".join(keys)
         self._inside.remove(id(value))
 
     def _hold(self, value, kind) -> None:
@@ -248,6 +297,7 @@ class Found:
             for i, value in enumerate(function.__defaults__ or ()):
                 self.add(f"{name}'s default {i}", value)
             self.add(f"{name}'s defaults", function.__kwdefaults__)
+            self.codes.update((function.__code__, *within(function.__code__)))
             self._add_cells(name, function)
             for inner, names, read in namespaces(function):
                 self._add_globals(f"{name}'s {inner}", names, read)
@@ -264,8 +314,7 @@ class Found:
 
     def _add_globals(self, name: str, names, read) -> None:
         keys = [k for k in read if k in names
-                and self._is_new_global(names, k)
-                and (not isinstance(names[k], _BASES) or is_plain(names[k]))]
+                and self._is_new_global(names, k)]
         self.held.put_items(names, keys)
         for key in keys:
             self._mutable.append(lambda key=key: functools.partial(
@@ -299,8 +348,19 @@ def _putting_back(value):
     return put_back
 
 
+def bits_of(value):
+    """Of a tensor, which it is and where; of others what is in them."""
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        return id(value), torch.Tensor.data_ptr(value)
+    return exact(value)
+
+
 def on_host(tensor) -> bool:
     return not tensor.is_cuda
+
+
+def _identity_of(reference) -> int:
+    return id(reference())
 
 
 def _written(tensor) -> tuple:

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import itertools
 import operator
+import threading
+
+from ..base.private import current_pass
 
 _is, _item = operator.is_, operator.getitem
 _chain = itertools.chain.from_iterable
@@ -109,9 +112,27 @@ def slots_of(place) -> list:
     return [getattr(thing, name, GONE) for name in names]
 
 
+_in_forwards: dict = {}  # what was found there, by what it is of
+
+
+def in_forwards(thing, look):
+    """What look(thing) gives in the thread of forwards: those of autograd have
+    contexts and locals of their own."""
+    if current_pass() < 0 or thing not in _in_forwards:
+        _in_forwards[thing] = look(thing)
+    return _in_forwards[thing]
+
+
 def value_of(variable):
-    """Of a ContextVar, here."""
-    return variable.get(GONE)
+    """Of a ContextVar."""
+    return in_forwards(variable, lambda variable: variable.get(GONE))
+
+
+def attributes_of(thing):
+    """Those in a dict, or None."""
+    if isinstance(thing, threading.local):
+        return in_forwards(thing, vars)
+    return getattr(thing, "__dict__", None)
 
 
 contents_of = operator.attrgetter("cell_contents")

@@ -5,15 +5,14 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import enum
 import functools
 import io
+import threading
 import types
 
 import torch
 
 from ..base.names import is_of_others, package
-from .attributes import CONTAINERS, PLAIN
 
 # Objects of these packages are not looked into.  Megatron has mocks of
 # unittest in the place of packages that are missing.
@@ -25,10 +24,19 @@ _OPAQUE = frozenset(("threading", "_thread", "weakref", "_weakrefset",
 def has_values(thing) -> bool:
     """Whether it is an object with attributes, and no way to make some."""
     kind = type(thing)
-    if hasattr(kind, "__get__") or package(kind) in _OPAQUE:
+    if package(kind) in _OPAQUE and not isinstance(thing, threading.local) \
+            or hasattr(kind, "__get__") and is_of_others(kind):
         return False
     return isinstance(getattr(thing, "__dict__", None), dict) \
         or bool(slots(kind))
+
+
+@functools.lru_cache(maxsize=None)
+def makes_attributes(kind) -> bool:
+    """Whether some of its attributes are made of others, by any name."""
+    return any(name in vars(each) for each in kind.__mro__
+               if not is_of_others(each)
+               for name in ("__getattr__", "__getattribute__"))
 
 
 @functools.lru_cache(maxsize=None)
@@ -38,19 +46,6 @@ def slots(kind) -> tuple:
                  for name, value in vars(each).items()
                  if isinstance(value, types.MemberDescriptorType)
                  and not is_of_others(each))
-
-
-def is_plain(value, deep: int = 3) -> bool:
-    """Whether it is one of the plain values, or has nothing else, in so many
-    containers in one another."""
-    kind = type(value)
-    if kind in PLAIN or isinstance(value, enum.Enum) \
-            or kind.__module__ == "numpy" and hasattr(value, "tobytes"):
-        return True
-    if deep == 0 or not (kind in CONTAINERS or kind is tuple):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return all(is_plain(each, deep - 1) for each in inner)
 
 
 def is_iterator(value, kind) -> bool:

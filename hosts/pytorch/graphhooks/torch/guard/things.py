@@ -12,13 +12,16 @@ import itertools
 
 import torch
 
-from .finders import (classes, of_class, of_module, of_namespace, of_object,
-                      of_objects_class, of_read)
+from .finders import (classes, of_class, of_function, of_module, of_namespace,
+                      of_object, of_objects_class)
 from .found import Found
 from .held import GONE, Held
 from .kinds import slots
+from .ran import Ran, functions_of, watched
 
-_FAR = 4  # objects and classes that have one another
+# Objects and classes that have one another: where any function may have run,
+# and where those that did are known.
+_FAR, _VERY_FAR = 4, 64
 
 
 class Things:
@@ -27,44 +30,90 @@ class Things:
     def __init__(self):
         self.changes = 0  # that have been seen: a number for what they are
         self.is_due = True  # a microbatch has begun
+        self.ran = Ran(frozenset())  # in passes that were watched
         # By identity: it, and what finds its values.
         self._things: dict = {}
         self._found: dict = {}
+        self._bits: dict = {}  # of what is found, as it was then
         self._all: Held | None = None  # what is held of them
+        self._functions: dict = {}  # by their code
+
+    def watching(self, is_recorded: bool):
+        """Around a pass.  If a recording cannot be watched, any function may
+        have run in it."""
+        return watched(lambda codes: None if codes is None and not is_recorded
+                       else self._note(codes))
+
+    def _note(self, codes) -> None:
+        self.know(self.ran.and_these(codes))
+
+    def know(self, ran) -> None:
+        if ran is not self.ran:
+            self.ran = ran
+            self.changes += 1
+            self._forget()
 
     def gather(self, found: Found, own) -> None:
         """Adds to what is found in a segment's own modules what is found in
         all that these lead to."""
+        ran = found.ran
         waiting = [(kind.__name__, kind, of_class, 1)
                    for kind in classes(own)] + _next_of("", found, own, 1)
-        seen, names = set(), set()
-        while waiting:
+        seen, names, codes = set(), set(), found.codes
+        is_over = ran.is_guessed
+        while waiting or not is_over:
+            if not waiting:
+                waiting = [(f.__qualname__, f, of_function, 1)
+                           for f in self._others(ran.missing(codes))]
+                is_over = True
+                continue
             name, thing, find, far = waiting.pop(0)
             if (id(thing), find) in seen:
                 continue
             seen.add((id(thing), find))
             name = _another(name, names)
             names.add(name)
-            inner = self._know(thing, find)
+            inner = self._know(thing, find, ran)
+            codes.update(inner.codes)
+            found.named.update(inner.named)
+            found.weights += inner.weights
+            found.shared.append((thing, inner))
+            if ran is not self.ran:  # which nobody else looks at
+                found.held.add(inner.held)
             for key, value in inner.values.items():
                 found.values[_another(f"{name}{key}", found.values)] = value
             found.generators.update(_prefixed(name, inner.generators))
             found.unfit.update(_prefixed(name, inner.unfit))
-            if far < _FAR:
+            if far < (_FAR if ran.is_guessed else _VERY_FAR):
                 waiting += _next_of(name, inner, own, far + 1)
 
-    def _know(self, thing, find) -> Found:
+    def _others(self, codes) -> list:
+        """Functions that have these codes."""
+        new = [code for code in codes if code not in self._functions]
+        for code in new:
+            self._functions[code] = []
+        if new:
+            for function in functions_of(new):
+                self._functions[function.__code__].append(function)
+        return [function for code in codes
+                for function in self._functions[code]]
+
+    def _know(self, thing, find, ran) -> Found:
+        if ran is not self.ran:
+            return find(thing, ran)
         key = id(thing), find
         if key not in self._things:
             self._things[key] = thing, find
-            self._found[key] = find(thing)
+            self._keep(key, self._find(key))
             self._all = None
         return self._found[key]
 
-    def copies(self) -> list:
-        """Of what they have now: each with what puts it back."""
-        return [_copy(thing, find(thing))
-                for thing, find in self._things.values()]
+    def _find(self, key) -> Found:
+        thing, find = self._things[key]
+        return find(thing, self.ran)
+
+    def _keep(self, key, found: Found) -> None:
+        self._found[key], self._bits[key] = found, found.bits()
 
     def look(self) -> None:
         self.is_due = False
@@ -74,9 +123,9 @@ class Things:
         before = self.changes
         for key, found in self._found.items():
             if not found.held.is_same():
-                thing, find = self._things[key]
-                self._found[key] = find(thing)
-                self.changes += found.bits() != self._found[key].bits()
+                now = self._find(key)
+                self.changes += self._bits[key] != now.bits()
+                self._keep(key, now)
             self._all.add(self._found[key].held)
         if self.changes != before:
             self._forget()
@@ -84,21 +133,19 @@ class Things:
     def _forget(self) -> None:
         """What there was: all segments gather anew after a change, and what
         none of them comes upon again would stay for ever."""
-        self._things, self._found, self._all = {}, {}, None
+        self._things, self._found, self._bits = {}, {}, {}
+        self._all = None
 
 
 def _next_of(prefix: str, found: Found, own, far: int) -> list:
     """What is to be looked at besides, each with its name."""
     waiting = [(f"{prefix}{name}", thing, of_object, far)
                for name, thing in found.objects.items()]
-    waiting += [(f"{prefix}{name}", thing, of_read, far)
-                for name, thing in found.read.items()]
     waiting += [(f"{prefix}{name}", kind, of_namespace, far)
                 for name, kind in found.classes.items()]
     waiting += [(kind.__name__, kind, of_objects_class, far)
-                for kind in classes(found.objects.values())]
-    waiting += [(kind.__name__, kind, of_namespace, far)
-                for kind in classes(found.read.values())]
+                for kind in classes([*found.objects.values(),
+                                     *found.classes.values()])]
     for name, module in found.modules.items():
         if module in own or _holds(module, own):
             continue
@@ -129,6 +176,11 @@ def _prefixed(prefix: str, items: dict) -> dict:
 
 
 # ---- after a recording that is none ----------------------------------------
+
+
+def copies(found: Found) -> list:
+    """Of all that is found, as it is now: functions that put it back."""
+    return [_copy(*each) for each in found.shared] + found.copies()
 
 
 def _copy(thing, found: Found):

@@ -26,6 +26,7 @@ from ..grad.seeds import OnTheHost
 from ..guard import flags
 from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
+from ..guard.settings import Settings
 from .instance import Backward, Instance
 from .recording import capture, closing, note_uses, play, static, undisturbed
 
@@ -125,6 +126,8 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
 
     if not capture(segment, instance.signature, 1, run):
         return None
+    segment.settings.adopt()
+    segment.settings.note_recorded()
     found.pool = owner.captures.pool
     found.serial = owner.flights.next_serial()
     home.put(zip(found.own, found.gradients))
@@ -235,7 +238,8 @@ def _differentiate(segment, instance, grads, found, places):
     try:
         with _strided(parameters, instance), \
                 _unchanged(segment, instance), \
-                flags.noted(parameters.all, instance.leaves) as marks:
+                flags.noted(parameters.all, instance.leaves) as marks, \
+                segment.owner.things.watching(True):
             of_inputs, of_parameters, again = take_grads(
                 segment, instance, grads,
                 keep=not instance.may_spend)
@@ -279,6 +283,8 @@ def _unchanged(segment, instance: Instance):
     """What modules and weights hold in Python, and the host's random numbers:
     hooks of tensors and functions' backwards run here, and never again."""
     attributes = Attributes(segment, instance.leaves)
+    segment.owner.things.look()
+    settings = Settings(segment.sites, segment.owner.things)
     numbers = _host_numbers(segment)
     try:
         yield
@@ -289,8 +295,10 @@ def _unchanged(segment, instance: Instance):
                              "which a replay would not: copy it into a buffer")
         # What it does not change the next time, it may after that.
         attributes.refuse_changes("its backward", found, tree.Unfit)
+        settings.settle("its backward", tree.Unfit)
     except BaseException:
         attributes.put_back()
+        settings.put_back()
         numbers.put_back()
         raise
 

@@ -30,6 +30,8 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
         instance.numbers = HostNumbers(
             owner.captures.generators,
             (settings or segment.settings).generators)
+        segment.parameters.find_elsewhere(
+            (settings or segment.settings).weights)
         segment.parameters.sort(owner.uses.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
         instance.flight = owner.captures.at
@@ -46,6 +48,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
             return None
     segment.has_failed = False
     segment.settings = settings or segment.settings
+    segment.settings.adopt()
     segment.settings.note_recorded()
     instance.serial = owner.flights.next_serial()
     instance.pool = owner.captures.pool
@@ -99,8 +102,9 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
     refuse_set(segment.parameters.all, instance.leaves, "a parameter")
     _refuse_hooks(instance)
     _refuse_others(instance, attributes, results)
-    if settings is not None:
-        settings.settle("it")
+    if settings is not None and settings.settle("it") \
+            and not segment.has_failed:
+        raise tree.Passing("it runs functions that it had not run before")
     _refuse_sums(segment, instance, results)
     instance.live = results.tensors
     note_uses(segment, instance)
@@ -135,7 +139,9 @@ def _refuse_others(instance, attributes, results) -> None:
     if contributions.leaves(results.tensors,
                             [*instance.inputs, *instance.leaves]):
         raise tree.Unfit("it reads a trained tensor that was neither given to "
-                         "it nor is a parameter that it had at the attach")
+                         "it nor is a parameter that it had at the attach: "
+                         "give it as an argument, or make it a parameter of "
+                         "the layer before the attach")
 
 
 def _refuse_sums(segment, instance, results) -> None:

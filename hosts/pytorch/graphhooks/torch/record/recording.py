@@ -144,7 +144,7 @@ def play(segment, instance: Instance, args, kwargs, offload) -> "Results":
     instance.leaves = segment.parameters.aliases()
     with undisturbed(segment.draws), _buffers_apart(segment), \
             segment.parameters.replaced_by(instance.leaves), \
-            offload(instance):
+            offload(instance), segment.owner.things.watching(True):
         segment.chain.run(instance.signature, args, kwargs, instance.inputs,
                           results.note)
     return results

@@ -11,6 +11,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import is_autocast_enabled, is_grad_enabled
 
@@ -129,7 +131,9 @@ class Chain:
         segment = self.segment
         numbers = segment.owner.captures.numbers()
         versions = site.places.versions()
-        result = site.run(*args, **kwargs)
+        with contextlib.nullcontext() if self.signature.serial \
+                else segment.owner.things.watching(False):
+            result = site.run(*args, **kwargs)
         if site.places.versions() != versions:
             segment.writes = True
             self._leave_traces.add(site.position)

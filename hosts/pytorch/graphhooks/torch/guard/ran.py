@@ -1,0 +1,197 @@
+"""Which Python functions ran, as a watch of the interpreter saw them: what
+layers read in Python is looked for in these alone.
+
+From 3.12 on the watch is a tool of `sys.monitoring`, before that a profiler in
+C.  Another profiler that is there is left alone, and then nothing is seen.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import cProfile
+import contextlib
+import gc
+import os
+import sys
+import threading
+import types
+
+import torch
+
+from ..base.names import is_of_others, names_of, reads_by_any_name, within
+
+_FAR = 3  # functions that read one another, where nothing was seen
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+OTHERS = _TORCH, "<frozen "  # files whose functions nobody changes
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
+# Of a function that is compiled, what runs is made of it.
+_COMPILED = os.path.join(_TORCH, "_dynamo", "eval_frame.py"), "compile_wrapper"
+# Of Python's own, what reads attributes by the names that objects have.
+_BY_ANY_NAME = frozenset((_PYTHON + file, name) for file, name in (
+    ("copy.py", "_reconstruct"), ("copy.py", "deepcopy"), ("copy.py", "copy"),
+    ("dataclasses.py", "asdict"), ("dataclasses.py", "astuple"),
+    ("dataclasses.py", "replace"), ("inspect.py", "getmembers")))
+
+
+class Ran:
+    """Functions that ran, by their code, and the names in them.  `codes` of
+    None: any may have, and read any name."""
+
+    def __init__(self, codes=None, names=()):
+        self.codes = codes
+        self.also = frozenset(names)  # read, by what the codes read
+        self.is_any = codes is None
+        self.is_guessed = self.is_any  # with limits of how far one looks
+        self.own: list = []  # codes of neither torch nor Python
+        names = set(names)
+        for code in codes or ():
+            names.update(names_of(code)[1])
+            if _is_of_others(code):
+                self.is_any |= (code.co_filename, code.co_name) \
+                    in _BY_ANY_NAME
+            else:
+                self.own.append(code)
+                self.is_any |= reads_by_any_name(code)
+        self.names = frozenset(names)
+
+    def and_these(self, codes) -> "Ran":
+        """Itself, if nothing is new."""
+        if codes is None or any((c.co_filename, c.co_name) == _COMPILED
+                                for c in codes):
+            return self if self.codes is None else ANY
+        codes = {c for c in codes if not c.co_filename.startswith(_OURS)}
+        if self.codes is None or codes <= self.codes:
+            return self
+        return Ran(self.codes | codes, self.also)
+
+    def and_names(self, names) -> "Ran":
+        return self if self.is_any or self.names.issuperset(names) \
+            else Ran(self.codes, self.also.union(names))
+
+    def has(self, function, far: int) -> bool:
+        """Whether it ran, and is not torch's or Python's own."""
+        return (far < _FAR if self.is_guessed
+                else function.__code__ in self.codes) \
+            and not is_of_others(function)
+
+    def may_have(self, code) -> bool:
+        return self.is_guessed or code in self.codes
+
+    def reads(self, name) -> bool:
+        return self.is_any or name in self.names
+
+    def read_of(self, names, leave_out=()) -> list:
+        """Of an object's attributes those that may be read."""
+        if self.is_any:
+            return [k for k in names if k not in leave_out]
+        return [k for k in names if k in self.names and k not in leave_out]
+
+    def missing(self, found: set) -> list:
+        """Codes that ran and are not among those, nor within others."""
+        inner = {each for code in self.own for each in within(code)}
+        return [c for c in self.own if c not in found and c not in inner]
+
+
+ANY = Ran()
+
+
+def _is_of_others(code) -> bool:
+    file = code.co_filename
+    return file.startswith(OTHERS) or file.startswith(_PYTHON) \
+        and not any(place in file for place in _INSTALLED)
+
+
+def functions_of(codes) -> list:
+    """Functions with these codes.  The garbage collector knows them, unless
+    they are frozen; then others with the same globals do."""
+    found = [f for f in gc.get_referrers(*codes) if codes
+             and type(f) is types.FunctionType and f.__code__ in codes]
+    known = {f.__code__ for f in found}
+    files: dict = {}
+    for module in [*sys.modules.values()]:
+        names = getattr(module, "__dict__", {})
+        files.setdefault(names.get("__file__"), []).append(names)
+    for code in codes:
+        if code not in known:
+            found += [types.FunctionType(code, names, closure=tuple(
+                types.CellType() for _ in code.co_freevars))
+                for names in files.get(code.co_filename, ())]
+    return found
+
+
+# ---- the watch -------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def watched(note):
+    """Calls note() with the codes of what this thread ran, or with None."""
+    watch = _Monitor() if hasattr(sys, "monitoring") else _Profiler()
+    codes = None
+    is_on = watch.start()
+    try:
+        yield
+    finally:
+        if is_on:
+            codes = watch.stop()
+        note(codes)
+
+
+class _Profiler:
+    """Of this thread, in C: one in Python would hold what it sees."""
+
+    _replaced: list = []  # which would take others away as they go
+
+    def __init__(self):
+        self._profile = cProfile.Profile(subcalls=False, builtins=False)
+
+    def start(self) -> bool:
+        if sys.getprofile() is not None:
+            return False
+        self._profile.enable()
+        return True
+
+    def stop(self):
+        if sys.getprofile() is not self._profile:
+            self._replaced.append(self._profile)
+            return None
+        self._profile.disable()
+        return {entry.code for entry in self._profile.getstats()
+                if type(entry.code) is types.CodeType}
+
+
+class _Monitor:
+    """A tool of sys.monitoring, with a number that is kept for none of them,
+    as for a profiler, and that nobody else has."""
+
+    def __init__(self):
+        self._codes: set = set()
+        self._thread = threading.get_ident()
+        self._tool = next((i for i in (4, 3) if
+                           sys.monitoring.get_tool(i) is None), None)
+
+    def start(self) -> bool:
+        monitoring, tool = sys.monitoring, self._tool
+        if tool is None:
+            return False
+        event = monitoring.events.PY_START
+        monitoring.use_tool_id(tool, "graphhooks")
+        monitoring.register_callback(tool, event, self._note)
+        monitoring.set_events(tool, event)
+        monitoring.restart_events()  # of codes that were seen before
+        return True
+
+    def _note(self, code, _):
+        if threading.get_ident() != self._thread:
+            return None
+        self._codes.add(code)
+        return sys.monitoring.DISABLE
+
+    def stop(self):
+        monitoring, tool = sys.monitoring, self._tool
+        monitoring.set_events(tool, 0)
+        monitoring.register_callback(tool, monitoring.events.PY_START, None)
+        monitoring.free_tool_id(tool)
+        return self._codes

@@ -1,0 +1,280 @@
+"""What a layer reads outside of itself is compared before each replay, in all
+ways of silent_cases.py; and a layer that writes there is refused.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import re
+
+import elsewhere
+import pytest
+import silent_cases
+from models import GRAINS, WHOLE, same, torch
+from silent_cases import CASES
+
+import graphhooks
+
+STEPS = 8
+
+
+def trained(case, change, grain=None) -> tuple:
+    """Losses and weights, and what is known of the graphs."""
+    torch.manual_seed(0)
+    model = silent_cases.stack(case)
+    case.change(0)
+    if grain is None:
+        return *silent_cases.train(model, change, STEPS), None
+    with graphhooks.attach(model, **GRAINS[grain]) as attached:
+        losses, weights = silent_cases.train(model, change, STEPS)
+        return losses, weights, attached.stats()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_value_from_outside_is_never_one_of_long_ago(name):
+    case = CASES[name]
+    losses, weights, _ = trained(case, case.change)
+    unchanged, _, _ = trained(case, lambda step: None)
+    assert not same(losses[-1], unchanged[-1])
+    for grain in WHOLE:
+        now, weights_now, stats = trained(case, case.change, grain)
+        assert all(map(same, losses, now)), grain
+        assert all(map(same, weights, weights_now)), grain
+        assert stats["replays"] > 0 or stats["refused"], stats
+
+
+# ---- what is not read ------------------------------------------------------
+
+
+class Config:
+    def __init__(self) -> None:
+        self.scale, self.step, self.inner = 1.0, 0, Config.Inner()
+
+    class Inner:
+        count = 0
+
+
+class HasConfig(silent_cases.Layer):
+    config = Config()
+    way = staticmethod(torch.sin)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = Config()
+        self.current_microbatch = 0
+
+    def forward(self, x):
+        return super().forward(x) * self.config.scale * self.own.scale \
+            * STATE.scale
+
+    def count(self) -> None:
+        """As a schedule does, which no layer calls."""
+        self.current_microbatch += 1
+        self.own.step += 1
+        self.own.inner.count += 1
+        STATE.step += 1
+        STATE.kept = object()
+
+
+STATE = Config()
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_no_function_reads_may_change(grain):
+    case = silent_cases.Case("", HasConfig, lambda number: None)
+    torch.manual_seed(0)
+    model = silent_cases.stack(case)
+
+    def change(step):
+        for layer in model.layers:
+            layer.count()
+            layer.seen = step
+        HasConfig.steps = step
+
+    with graphhooks.attach(model, **GRAINS[grain]) as attached:
+        silent_cases.train(model, change, STEPS)
+        stats = attached.stats()
+    assert stats["eager_calls"] == {"warmup": 2 if grain == "layer" else 1}
+    assert stats["refused"] == {}
+
+
+# ---- what a layer writes outside of itself ---------------------------------
+
+LOSSES = {"group": object(), "losses": []}
+
+
+class Appends(silent_cases.Layer):
+    """Leaves an auxiliary loss in a list that nobody passes to it."""
+
+    way = staticmethod(torch.sin)
+    keeps = True  # what the gradient of the loss comes by
+
+    def forward(self, x):
+        y = super().forward(x)
+        loss = y.square().mean()
+        LOSSES["losses"].append(loss if self.keeps else loss.detach())
+        return y
+
+
+class Detached(Appends):
+    keeps = False
+
+
+class AppendsElsewhere(Appends):
+    """By a function of another file."""
+
+    def forward(self, x):
+        y = silent_cases.Layer.forward(self, x)
+        elsewhere.keep(y.square().mean())
+        return y
+
+
+class AppendsBack(Appends):
+    """In its backward."""
+
+    def forward(self, x):
+        return NotesGradient.apply(silent_cases.Layer.forward(self, x))
+
+
+class NotesGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        LOSSES["losses"].append(grad.mean())
+        return grad
+
+
+class PutsByName(Appends):
+    def forward(self, x):
+        y = silent_cases.Layer.forward(self, x)
+        LOSSES[f"loss {len(LOSSES)}"] = y.square().mean()
+        return y
+
+
+class Returns(Appends):
+    """What the sentence says: its caller puts it there."""
+
+    def forward(self, x):
+        y = silent_cases.Layer.forward(self, x)
+        return y, y.square().mean()
+
+
+def with_losses(make, grain=None) -> tuple:
+    """Losses of a training that adds up what its layers leave."""
+    torch.manual_seed(0)
+    model = silent_cases.stack(silent_cases.Case("", make, None))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    attached = graphhooks.attach(model, **GRAINS[grain]) if grain else None
+    found = []
+    for step in range(STEPS):
+        LOSSES["losses"], elsewhere.LOSSES[:] = [], []
+        for name in [n for n in LOSSES if n.startswith("loss ")]:
+            del LOSSES[name]
+        x = silent_cases.batch(step)
+        for layer in model.layers:
+            x = layer(x)
+            if make is Returns:
+                x, loss = x
+                LOSSES["losses"].append(loss)
+        left = [*LOSSES["losses"], *elsewhere.LOSSES, *(
+            value for name, value in LOSSES.items()
+            if name.startswith("loss "))]
+        loss = x.square().mean() + sum(left)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found += [loss.detach().clone(), torch.tensor(len(left)), torch.tensor(
+            len(LOSSES["losses"]))]
+    if attached is not None:
+        attached.detach()
+    return found, attached and attached.stats()
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make, name", [
+    (Appends, r"LOSSES\['losses'\]"), (Detached, r"LOSSES\['losses'\]"),
+    (AppendsElsewhere, "LOSSES"), (PutsByName, "LOSSES"),
+    (Returns, None)])
+def test_a_layer_that_leaves_something_outside(make, name, grain):
+    losses, _ = with_losses(make)
+    now, stats = with_losses(make, grain)
+    assert all(map(same, losses, now))
+    if name is None:
+        assert stats["refused"] == {} and stats["replays"] > 0
+        return
+    assert len(stats["refused"]) == (2 if grain == "layer" else 1)
+    for why in stats["refused"].values():
+        assert re.search(f"{name}, which a replay would not: return", why)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_backward_that_leaves_something_outside(grain):
+    """What it runs is known once it has been recorded."""
+    losses, _ = with_losses(AppendsBack)
+    now, stats = with_losses(AppendsBack, grain)
+    assert all(map(same, losses, now))
+    assert bool(stats["refused"]) == (grain == "layer")
+    for why in stats["refused"].values():
+        assert re.search(r"its backward changes what is in .*LOSSES\['losses'"
+                         r"\], which a replay would not: return", why)
+
+
+# ---- objects of a layer ----------------------------------------------------
+
+
+class Keeps(silent_cases.Layer):
+    """A plain object keeps a tensor of the call, as a dispatcher of tokens."""
+
+    way = staticmethod(torch.sin)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dispatcher = silent_cases.Thing()
+        self.dispatcher.map = None
+        self.register_buffer("mask", torch.zeros(4, silent_cases.WIDTH))
+
+    def forward(self, x):
+        self.dispatcher.map = x.detach() > 0
+        return x + super().forward(x)
+
+
+class Copies(Keeps):
+    """What the sentence says: it copies that into a buffer."""
+
+    def forward(self, x):
+        self.mask.copy_(x.detach() > 0)
+        return x + silent_cases.Layer.forward(self, x)
+
+
+class HoldsWeight(silent_cases.Layer):
+    """A plain object holds a parameter, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(silent_cases.WIDTH))
+        self.holder = silent_cases.Thing()
+        self.holder.names = {"scale": self.scale}
+        self.holder.weight = self.lin.weight
+
+    def way(self, x):
+        return x * self.holder.names["scale"] @ self.holder.weight
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make, refused", [
+    (Keeps, r"it leaves another tensor in an attribute, .*dispatcher.map, "
+     "which a replay would not: return it instead, or copy it into a buffer"),
+    (Copies, None), (HoldsWeight, None)])
+def test_an_object_of_a_layer_that_holds_tensors(make, refused, grain):
+    case = silent_cases.Case("", make, lambda number: None)
+    losses, weights, _ = trained(case, case.change)
+    now, weights_now, stats = trained(case, case.change, grain)
+    assert all(map(same, losses, now))
+    assert all(map(same, weights, weights_now))
+    assert bool(stats["refused"]) == (refused is not None)
+    for why in stats["refused"].values():
+        assert re.search(refused, why), why

@@ -1,0 +1,264 @@
+"""Which functions ran, as a watch of the interpreter tells: the watch sees
+them all, leaves others' tools alone, and without it values are still compared.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextvars
+import cProfile
+import gc
+import sys
+import threading
+import types
+
+import pytest
+import silent_cases
+from models import same, torch
+from silent_cases import CASES
+
+import graphhooks
+from graphhooks.torch.base.names import reads_by_any_name
+from graphhooks.torch.guard import held, ran
+
+
+class Thing:
+    """Has functions of several kinds."""
+
+    @property
+    def made(self):
+        return 1
+
+    @staticmethod
+    def static():
+        return [helper() for _ in range(2)]
+
+    def __getitem__(self, i):
+        return i
+
+
+def helper():
+    return 1
+
+
+def count():
+    yield helper()
+
+
+def play() -> None:
+    thing = Thing()
+    thing.made, thing.static(), thing[0], [*count()]
+    {"a": lambda: helper()}["a"]()
+
+
+PLAYED = {"play", "Thing.made", "Thing.static", "Thing.__getitem__", "helper",
+          "count", "play.<locals>.<lambda>"}
+
+
+def seen(play=play):
+    """What a watch says of it."""
+    said = []
+    with ran.watched(said.append):
+        play()
+    assert len(said) == 1
+    return said[0]
+
+
+def names(codes) -> set:
+    return {getattr(c, "co_qualname", c.co_name) for c in codes}
+
+
+def test_a_watch_sees_all_functions():
+    assert names(seen()) >= PLAYED
+    assert sys.getprofile() is None
+
+
+def test_a_watch_ends_with_an_exception():
+    def fail():
+        raise LookupError
+
+    said = []
+    with pytest.raises(LookupError), ran.watched(said.append):
+        fail()
+    assert "test_a_watch_ends_with_an_exception.<locals>.fail" in names(
+        said[0]) and sys.getprofile() is None
+
+
+@pytest.mark.skipif(hasattr(sys, "monitoring"), reason="a tool is used")
+def test_another_profiler_is_left_alone():
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        assert seen() is None
+        assert sys.getprofile() is profile
+    finally:
+        profile.disable()
+
+
+@pytest.mark.skipif(hasattr(sys, "monitoring"), reason="a tool is used")
+def test_a_profiler_that_comes_in_between_stays():
+    profile = cProfile.Profile()
+    try:
+        assert seen(profile.enable) is None
+        assert sys.getprofile() is profile
+    finally:
+        profile.disable()
+
+
+# ---- sys.monitoring --------------------------------------------------------
+
+
+class Monitoring:
+    """As far as it is used: one event, and places that are off."""
+
+    DISABLE = object()
+    events = types.SimpleNamespace(PY_START=4)
+
+    def __init__(self, *taken) -> None:
+        self.tools = dict.fromkeys(taken, "another")
+        self.callbacks: dict = {}
+        self.on: dict = {}
+        self.off: set = set()
+
+    def get_tool(self, tool):
+        return self.tools.get(tool)
+
+    def use_tool_id(self, tool, name):
+        assert tool not in self.tools
+        self.tools[tool] = name
+
+    def free_tool_id(self, tool):
+        del self.tools[tool]
+
+    def register_callback(self, tool, event, function):
+        assert tool in self.tools
+        self.callbacks[tool, event] = function
+
+    def set_events(self, tool, events):
+        assert tool in self.tools
+        self.on[tool] = events
+
+    def restart_events(self):
+        self.off.clear()
+
+    def start(self, function) -> None:
+        """A function begins."""
+        code = function.__code__
+        for (tool, event), callback in self.callbacks.items():
+            if callback is not None and self.on[tool] & event \
+                    and (tool, code) not in self.off:
+                if callback(code, 0) is self.DISABLE:
+                    self.off.add((tool, code))
+
+
+@pytest.fixture
+def monitoring(monkeypatch):
+    def make(*taken):
+        made = Monitoring(*taken)
+        monkeypatch.setattr(sys, "monitoring", made, raising=False)
+        return made
+
+    return make
+
+
+def test_a_tool_sees_what_begins_and_no_more(monitoring):
+    made = monitoring()
+    for _ in range(2):  # the second time what was off is on again
+        codes = seen(lambda: [made.start(f) for f in (helper, play, helper)])
+        assert codes == {helper.__code__, play.__code__}
+        assert made.tools == {} and len(made.off) == 2
+
+
+def test_a_tool_has_a_number_that_nobody_has(monitoring):
+    made = monitoring(4, 1)
+    assert seen(lambda: made.start(helper)) == {helper.__code__}
+    assert made.tools == dict.fromkeys((4, 1), "another")
+    assert monitoring(3, 4) and seen() is None
+
+
+def test_a_tool_leaves_other_threads_out(monitoring):
+    made = monitoring()
+
+    def both():
+        thread = threading.Thread(target=lambda: made.start(play))
+        thread.start()
+        thread.join()
+        made.start(helper)
+
+    assert seen(both) == {helper.__code__}
+
+
+def test_threads_of_autograd_have_what_forwards_see(monkeypatch):
+    """Contexts and locals of a backward's thread are others."""
+    variable, local = contextvars.ContextVar("variable"), threading.local()
+    variable.set(1.0)
+    local.scale = 1.0
+    looks = [lambda: held.value_of(variable),
+             lambda: held.attributes_of(local).get("scale")]
+    assert [look() for look in looks] == [1.0, 1.0]
+    monkeypatch.setattr(held, "current_pass", lambda: 7)
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        assert [other.submit(look).result() for look in looks] == [1.0, 1.0]
+
+
+# ---- what is made of it ----------------------------------------------------
+
+
+@pytest.mark.parametrize("function, by_any", [
+    (lambda x: x.a, False),
+    (lambda x: getattr(x, "a"), False),  # noqa: B009
+    (lambda x: getattr(x.y, "a", 1.0), False),
+    (lambda x: hasattr(x, "a") and getattr(x, "a", None), False),
+    (lambda x, name: getattr(x, name), True),
+    (lambda x, name: getattr(x, name, "a"), True),
+    (lambda x, name: getattr(x, "a" + name), True),
+    (lambda x: vars(x), True),
+    (lambda x: x.__dict__, True),
+])
+def test_names_that_are_computed_are_known_as_such(function, by_any):
+    assert reads_by_any_name(function.__code__) is by_any
+
+
+def closing(scale):
+    return lambda: scale
+
+
+def test_functions_are_found_by_their_code():
+    one, two = closing(1.0), closing(2.0)
+    found = ran.functions_of([one.__code__])
+    assert any(f is one for f in found) and any(f is two for f in found)
+    gc.collect()
+    gc.freeze()
+    try:
+        found = ran.functions_of([helper.__code__])
+        assert found and all(f.__globals__ is globals() for f in found)
+    finally:
+        gc.unfreeze()
+
+
+def trained(case, change, attach):
+    torch.manual_seed(0)
+    case.put(1.0)
+    model = silent_cases.stack(case)
+    attached = attach(model)
+    losses, _ = silent_cases.train(model, change)
+    return losses, attached
+
+
+@pytest.mark.parametrize("name", [
+    "number in a global", "number in a dict beside: object",
+    "tensor in a dict", "tensor of a namespace",
+    "number that an autograd function's backward reads",
+    "global that a static method reads", "tensor of a class"])
+def test_without_a_watch_values_are_compared_too(monkeypatch, name):
+    monkeypatch.setattr(ran._Profiler, "start", lambda self: False)
+    monkeypatch.setattr(ran._Monitor, "start", lambda self: False)
+    case = CASES[name]
+    losses, _ = trained(case, case.change, lambda model: None)
+    now, attached = trained(case, case.change, graphhooks.attach)
+    assert all(map(same, losses, now))
+    assert attached.things.ran.is_guessed
+    assert attached.stats()["replays"] > 0
+    attached.detach()
