@@ -84,10 +84,10 @@ gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
         gh_device_capture_leave(dev, stream);
         return gh_fail(err, GH_ERR_DEVICE,
                        "cuStreamEndCapture: 901 "
-                       "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: a call made in "
-                       "this pass may not be captured, such as a wait, an "
-                       "allocation, or work on the legacy stream; the driver "
-                       "refused it with its own code, at or before the line "
+                       "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: this pass, or "
+                       "another thread meanwhile, made a call that may not be "
+                       "captured: a wait, an allocation, or work on the legacy "
+                       "stream; the driver refused it at or before the line "
                        "where the host has noticed");
     }
     status = gh_device_status(dev, result, "cuStreamEndCapture", err);

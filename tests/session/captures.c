@@ -217,8 +217,8 @@ static void test_what_the_log_names(void)
         { "FAIL=cuStreamBeginCapture:1", "cuStreamBeginCapture: 999", false },
         { "FAIL=cuStreamEndCapture:1", "cuStreamEndCapture: 999", false },
         { "FAIL=cuStreamEndCapture:1:901",
-          "901 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: a call made in this "
-          "pass may not be captured",
+          "901 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: this pass, or another "
+          "thread meanwhile, made a call that may not be captured",
           false },
         { "FAIL=cuGraphGetNodes:1", "cuGraphGetNodes: 999", false },
         { "FAIL=cuGraphInstantiateWithFlags:1",
