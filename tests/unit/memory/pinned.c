@@ -9,6 +9,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static void test_blocks_are_used_again(void)
 {
@@ -167,8 +169,29 @@ static void test_ask(void)
     gh_pinned_free(&pinned);
 }
 
+/* The thread's own preference, as before. */
+static void test_node(void)
+{
+    struct gh_pinned_block *block = NULL;
+    struct gh_pinned pinned;
+    int before = -1, after = -2;
+
+    gh_pinned_init(&pinned, soft_devices[0], 0);
+    pinned.node = 0;
+    if (syscall(SYS_get_mempolicy, &before, NULL, 0ul, NULL, 0ul) != 0) {
+        skip(2, "the kernel does not say what memory is preferred");
+    } else {
+        is_status(gh_pinned_take(&pinned, 1000, &block, NULL), GH_OK, NULL,
+                  "a block near the device");
+        syscall(SYS_get_mempolicy, &after, NULL, 0ul, NULL, 0ul);
+        is_int(after, before, "does not change what the thread prefers");
+    }
+    gh_pinned_free(&pinned);
+}
+
 static void run(void)
 {
+    test_node();
     test_trim();
     test_ask();
     test_blocks_are_used_again();
