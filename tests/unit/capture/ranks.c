@@ -190,6 +190,14 @@ gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
     return GH_OK;
 }
 
+static uint32_t limit_s;
+
+void gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
+{
+    (void)dev;
+    limit_s = seconds;
+}
+
 void gh_bank_clear(struct gh_bank *of, struct gh_entry *at)
 {
     note("clear ");
@@ -352,6 +360,7 @@ static void begin(void)
     follows_fail = gathers_fail = false;
     fails_look = NULL;
     captures = GH_CAPTURING_NO;
+    limit_s = 0;
     ends_after = 0;
     profiles = false;
     holds = begins = true;
@@ -640,6 +649,7 @@ static void test_parting(void)
     ok(strstr(err.text, "rank 0 of 3, step 6, ") != NULL &&
            strstr(err.text, "bank 0 (cp4): it is over") != NULL,
        "with the place: %s", err.text);
+    is_int(limit_s, 4, "from then on every wait has the timeout");
     is_int(fates[0].never, GH_REASON_RANKS, "no pass is recorded any more");
     is_int(fates[plan.n_segments - 1].never, GH_REASON_RANKS, "of all");
     calls[0] = '\0';
