@@ -338,9 +338,9 @@ static gh_status check_closed(const gh_session *session, const char *call,
     }
     if (gh_capture_is_open(session->capture)) {
         return gh_fail(err, GH_ERR_STATE,
-                       "%s: a pass is open: call gh_layer_exit or "
+                       "%s: a pass is open%s: call gh_layer_exit or "
                        "gh_layer_cancel first",
-                       call);
+                       call, gh_capture_whose_open(session->capture));
     }
     return GH_OK;
 }

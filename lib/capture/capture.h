@@ -165,6 +165,9 @@ uint64_t gh_capture_iterations(const struct gh_capture *capture);
 void gh_capture_join(struct gh_capture *capture, uint32_t chunk,
                      const void *from, void *onto);
 bool gh_capture_is_open(const struct gh_capture *capture);
+/* For an error about the open pass: says so if another thread has entered it,
+ * and else is empty. */
+const char *gh_capture_whose_open(const struct gh_capture *capture);
 /* Whether the open pass, or the last one, was replayed. */
 bool gh_capture_has_replayed(const struct gh_capture *capture);
 void gh_capture_pause(struct gh_capture *capture);

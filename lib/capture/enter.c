@@ -21,9 +21,10 @@
 static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
 {
     return gh_fail(err, GH_ERR_STATE,
-                   "gh_layer_enter: segment %u, microbatch %u is still open: "
+                   "gh_layer_enter: segment %u, microbatch %u is still open%s: "
                    "call gh_layer_exit or gh_layer_cancel first",
-                   c->open.segment, c->open.microbatch);
+                   c->open.segment, c->open.microbatch,
+                   gh_capture_whose_open(c));
 }
 
 /* The host captures a pass in the middle of its flight, so the slot has work in
@@ -344,6 +345,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
     tell(c, pass, decision);
     c->open.active = true;
+    c->open.thread = gh_this_thread();
     c->enters++;
     if ((pass->flags & GH_CALL_FLAGS) != 0) {
         obey_call(c, pass);

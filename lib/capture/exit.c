@@ -32,11 +32,11 @@ static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
     }
     return gh_fail(err, GH_ERR_STATE,
                    "gh_layer_exit: segment %u, direction %u, microbatch %u, "
-                   "but the open pass is %u, %u, %u (or its variant, "
+                   "but the open pass is %u, %u, %u%s (or its variant, "
                    "stream or flags differ)",
                    pass->segment, pass->direction, pass->microbatch,
                    c->open.segment, c->open.direction,
-                   c->open.microbatch);
+                   c->open.microbatch, gh_capture_whose_open(c));
 }
 
 /* A pass that the host has run: recorded, compared or plain. */

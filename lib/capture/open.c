@@ -17,6 +17,14 @@ void gh_open_give_slot_up(struct gh_capture *c)
     }
 }
 
+const char *gh_capture_whose_open(const struct gh_capture *c)
+{
+    return c->open.thread != gh_this_thread()
+               ? ", entered by another thread, and only one may use a session "
+                 "at a time"
+               : "";
+}
+
 void gh_open_begin_timing(struct gh_capture *c)
 {
     c->until_timed = c->timed_every;

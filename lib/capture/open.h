@@ -9,6 +9,8 @@
 #include "bank/bank.h"
 #include "capture/slots.h"
 
+#include <errno.h>
+
 struct gh_capture;
 
 /* What is found out when the pass is entered, so that exit decides nothing. */
@@ -38,7 +40,18 @@ struct gh_open_pass {
                                what is offloaded is that pass's to move */
     struct gh_entry *entry; /* NULL when the pass holds no slot */
     uint64_t start_ns;      /* of enter, when timed */
+    uintptr_t thread;       /* that has entered it; gh_this_thread() */
 };
+
+/* A number that no other thread has while this one runs. */
+static inline uintptr_t gh_this_thread(void)
+{
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+    return (uintptr_t)__builtin_thread_pointer();
+#else
+    return (uintptr_t)&errno; /* each thread has its own */
+#endif
+}
 
 /* Whether enter leaves nothing of the pass to exit. */
 static inline bool gh_open_needs_no_exit(const struct gh_open_pass *open)

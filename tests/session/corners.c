@@ -717,6 +717,56 @@ static void test_a_failed_recording_is_in_the_trace(void)
        "and the eager pass after it");
 }
 
+/* ---- two threads in one session --------------------------------------------- */
+
+static void *call_from_another(void *text)
+{
+    gh_pass pass = a_pass(0, FORWARD, 1, toy.streams[0], &no_io);
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_error e[3] = { { "" }, { "" }, { "" } };
+
+    gh_layer_enter(toy.session, &pass, &d, &e[0]);
+    gh_layer_exit(toy.session, &pass, &e[1]);
+    gh_iteration_end(toy.session, &e[2]);
+    for (int i = 0; i < 3; i++) {
+        strcat(strcat(text, e[i].text), "\n");
+    }
+    return NULL;
+}
+
+static void test_two_threads_in_one_session(void)
+{
+    static const char words[] = "entered by another thread, and only one may "
+                                "use a session at a time";
+    gh_decision d = { .struct_size = sizeof(d) };
+    char theirs[1024] = "", ours[1024] = "";
+    const char *at = theirs;
+    pthread_t thread;
+    gh_pass pass;
+    int n = 0;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    pass = a_pass(0, FORWARD, 0, toy.streams[0], &no_io);
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    pthread_create(&thread, NULL, call_from_another, theirs);
+    pthread_join(thread, NULL);
+    call_from_another(ours);
+    for (; (at = strstr(at, words)) != NULL; at++) {
+        n++;
+    }
+    is_int(n, 3, "a thread that calls while another's pass is open is told "
+                 "whose it is: %s", theirs);
+    ok(strstr(ours, "is still open: call") != NULL &&
+           strstr(ours, "another thread") == NULL,
+       "and the thread that has entered it is told of a pass alone: %s", ours);
+    work(&d, &no_io);
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_OK, &err,
+              "the pass goes on");
+    toy_close(&toy);
+}
+
 /* ---- a child that the host forks ------------------------------------------- */
 
 static bool told;
@@ -798,6 +848,7 @@ int main(void)
     test_a_thread_without_a_context();
     test_memory_is_returned_when_nobody_uses_it();
     test_a_failed_recording_is_in_the_trace();
+    test_two_threads_in_one_session();
     test_a_forked_child_closes_nothing();
     return done_testing();
 }
