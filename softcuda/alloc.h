@@ -8,7 +8,6 @@
 
 #include "driver/driver.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -66,7 +65,7 @@ struct alloc {
     uint64_t number; /* from 1, in the order of allocation */
     struct shadow shadow;
     struct holes holes;
-    bool discarded; /* some of it, ever */
+    uint32_t discards; /* of parts of it */
     uint64_t fresh; /* of pinned memory: what it began with, see fresh.c */
     struct labels labels;
     struct flags flags;

@@ -186,7 +186,8 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
 }
 
 /* Counts as a write, so that a read that does not come before it is a race.  New
- * bytes show a read as a difference, too. */
+ * bytes, others each time, show a read as a difference, too.  As floating point
+ * they are small numbers, so that the difference does not end in NaN. */
 static void run_discard(const struct work *work, struct sink *sink)
 {
     struct alloc *alloc = alloc_find(work->u.set.dst, work->u.set.count);
@@ -198,7 +199,8 @@ static void run_discard(const struct work *work, struct sink *sink)
     }
     unwritten_discard(alloc, offset_in(alloc, work->u.set.dst),
                       work->u.set.count);
-    memset(work->u.set.dst, (int)(0xFF ^ (soft.set.seed * 31 & 0xFF)),
+    memset(work->u.set.dst,
+           0x30 + (int)((soft.set.seed + alloc->discards) & 0xF),
            work->u.set.count);
 }
 

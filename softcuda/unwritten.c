@@ -152,7 +152,7 @@ void unwritten_discard(struct alloc *alloc, size_t offset, size_t bytes)
 {
     unwritten_write(alloc, offset, bytes);
     dig(&alloc->holes, (struct hole){ offset, offset + bytes });
-    alloc->discarded = true;
+    alloc->discards++;
 }
 
 void unwritten_copy(struct alloc *to, size_t to_offset,
@@ -225,7 +225,7 @@ void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
              who, part.first, part.end,
              alloc->side == SIDE_DEVICE ? "device" : "pinned",
              (unsigned long long)alloc->number, alloc->bytes, whose,
-             alloc->discarded ? " since it was discarded" : "");
+             alloc->discards != 0 ? " since it was discarded" : "");
     reports_add(&unwritten, "unwritten", text);
 }
 

@@ -209,6 +209,12 @@ GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
  * @param[in,out] group  bytes of each tensor as they were saved; the addresses
  *                       are set
  *
+ * Until gh_offload_release the host may also write into the group; what it
+ * writes is lost then.  GRAPHHOOKS_CHECK gives the group to both of its runs as
+ * it was saved, whether or not it is listed as an output.  A group of
+ * GH_OFFLOAD_OWN that stays on the device is the host's own memory: list it as
+ * an output with GH_BUFFER_UPDATED.
+ *
  * A group is loaded once and released once, in the backward.  With
  * GH_SESSION_DELAY_WGRAD each of the two calls may be in the GH_WGRAD pass
  * instead.

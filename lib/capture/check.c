@@ -35,8 +35,12 @@ static bool overlap(const gh_buffer *a, const gh_buffer *b)
 
 /* Whether the eager run must find the output as it was before the launch: the
  * pass adds to it, or reads it and then overwrites it. */
-static bool is_restored(const gh_pass *pass, const gh_buffer *output)
+static bool is_restored(const struct gh_entry *entry, const gh_pass *pass,
+                        const gh_buffer *output)
 {
+    if (gh_offload_fills_again(&entry->script, output)) {
+        return false;
+    }
     if ((output->flags & GH_BUFFER_UPDATED) != 0) {
         return true;
     }
@@ -72,7 +76,21 @@ static gh_status copy(struct gh_capture *c, void *to, const void *from,
     return gh_device_copy(c->dev, to, from, bytes, stream, err);
 }
 
-/* Copies the outputs that are restored to the second half of the scratch, or
+/* The i-th range that the eager run may have to find as it was: an output, or a
+ * loaded group that stays on the device, as the pass may write into what it has
+ * loaded.  False: it need not. */
+static bool restored_range(const struct gh_entry *entry, const gh_pass *pass,
+                           uint32_t i, gh_buffer *range)
+{
+    if (i >= entry->n_outputs) {
+        return gh_offload_keeps(&entry->script.steps[i - entry->n_outputs],
+                                range);
+    }
+    *range = entry->outputs[i];
+    return is_restored(entry, pass, range);
+}
+
+/* Copies the ranges that are restored to the second half of the scratch, or
  * back. */
 static gh_status move_restored(struct gh_capture *c,
                                const struct gh_entry *entry, bool save,
@@ -80,20 +98,19 @@ static gh_status move_restored(struct gh_capture *c,
 {
     char *at = (char *)c->scratch.address + results_bytes(entry);
 
-    for (uint32_t i = 0; i < entry->n_outputs; i++) {
-        const gh_buffer *output = &entry->outputs[i];
+    for (uint32_t i = 0; i < entry->n_outputs + entry->script.n; i++) {
+        gh_buffer range;
         gh_status status;
 
-        if (!is_restored(pass, output)) {
+        if (!restored_range(entry, pass, i, &range)) {
             continue;
         }
-        status =
-            copy(c, save ? at : output->address, save ? output->address : at,
-                 output->bytes, pass->stream, err);
+        status = copy(c, save ? at : range.address, save ? range.address : at,
+                      range.bytes, pass->stream, err);
         if (status != GH_OK) {
             return status;
         }
-        at += gh_memory_align(output->bytes);
+        at += gh_memory_align(range.bytes);
     }
     return GH_OK;
 }
@@ -123,9 +140,11 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
     uint64_t bytes = results_bytes(entry);
     gh_status status;
 
-    for (uint32_t i = 0; i < entry->n_outputs; i++) {
-        if (is_restored(pass, &entry->outputs[i])) {
-            bytes += gh_memory_align(entry->outputs[i].bytes);
+    for (uint32_t i = 0; i < entry->n_outputs + entry->script.n; i++) {
+        gh_buffer range;
+
+        if (restored_range(entry, pass, i, &range)) {
+            bytes += gh_memory_align(range.bytes);
         }
     }
     status = gh_scratch_reserve(&c->scratch, &c->memory, bytes, pass->stream,
@@ -171,9 +190,15 @@ enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
     enum gh_check_begun begun;
 
     c->open.repeated = false;
+    if (c->offload != NULL) {
+        gh_offload_spoil(c->offload, pass->stream);
+    }
     begun = begin(c, entry, pass, err);
     if (c->open.repeated && entry->script.n != 0) {
         gh_offloads_after_check(c, entry, begun);
+    }
+    if (c->offload != NULL && begun == GH_CHECK_READY) {
+        gh_offload_spoil(c->offload, pass->stream);
     }
     c->open.repeated = false;
     gh_device_leave(c->dev, before);
@@ -185,14 +210,17 @@ enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
 static void differ(struct gh_capture *c, struct gh_entry *entry,
                    const char *what)
 {
-    char text[360];
+    char text[400];
 
     snprintf(text, sizeof(text),
              "GRAPHHOOKS_CHECK: %s: list an output that the pass updates as "
              "GH_BUFFER_UPDATED, issue all work on gh_decision.stream, and "
-             "read gh_decision.inputs; what this pass computed before may be "
+             "read gh_decision.inputs%s; what this pass computed before may be "
              "wrong too",
-             what);
+             what,
+             entry->script.n != 0
+                 ? ", and groups where gh_offload_load says"
+                 : "");
     c->stats.check_failures++;
     gh_entry_give_up(c, entry, GH_REASON_MISMATCH, text);
 }
@@ -268,11 +296,18 @@ gh_status gh_check_end(struct gh_capture *c, struct gh_entry *entry,
                        const gh_pass *pass, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
-    const gh_status status = gh_ranks_await(c, pass->stream, err);
+    gh_status status = gh_ranks_await(c, pass->stream, err);
 
     if (status == GH_OK) {
         c->stats.checks++;
         compare(c, entry, pass);
+    }
+    if (c->offload != NULL) {
+        const gh_status ended =
+            gh_offload_compared(c->offload, c->open.number,
+                                status == GH_OK ? err : NULL);
+
+        status = status == GH_OK ? ended : status;
     }
     gh_device_leave(c->dev, before);
     return status;

@@ -24,6 +24,7 @@ static struct gh_offload_at at_of(const struct gh_capture *c)
         .forward_only = (c->open.flags & GH_PASS_FORWARD_ONLY) != 0,
         .paused = c->paused != 0,
         .prepares = gh_open_prepares(&c->open),
+        .compares = c->open.reason == GH_REASON_CHECK,
     };
 }
 
@@ -330,7 +331,7 @@ void gh_offloads_after_check(struct gh_capture *c, struct gh_entry *entry,
                              enum gh_check_begun begun)
 {
     if (begun == GH_CHECK_READY) {
-        gh_offload_take_back(c->offload, &entry->script);
+        gh_offload_repeat(c->offload, &entry->script, c->open.stream);
     } else if (begun == GH_CHECK_STANDS) {
         gh_offload_after(c->offload, &entry->script);
     }

@@ -50,6 +50,17 @@ void gh_device_discard(struct gh_device *dev, void *address, uint64_t bytes,
     }
 }
 
+void gh_device_spoil(struct gh_device *dev, void *address, uint64_t bytes,
+                     uint8_t byte, void *stream)
+{
+    if (dev->discard != NULL) {
+        gh_device_discard(dev, address, bytes, stream, NULL);
+    } else {
+        (void)dev->drv.cuMemsetD8Async((uintptr_t)address, byte, bytes,
+                                       stream);
+    }
+}
+
 gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
                                void **address_p, gh_error *err)
 {

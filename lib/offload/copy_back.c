@@ -96,6 +96,28 @@ static gh_status copy_back(struct gh_offload *o, struct gh_instance *i,
     return GH_OK;
 }
 
+void gh_move_again(struct gh_offload *o, struct gh_instance *i, void *stream)
+{
+    struct gh_ring_buffer *back = i->back;
+    const enum gh_instance_state state = i->state;
+    gh_status status;
+
+    if (back == NULL) {
+        return;
+    }
+    status = gh_device_event_record(o->dev, back->read, stream, NULL);
+    if (status == GH_OK) {
+        status = copy_back(o, i, back, NULL);
+    }
+    if (status == GH_OK && state == GH_INSTANCE_READING) {
+        status = gh_device_event_wait(o->dev, stream, back->filled, NULL);
+    }
+    i->state = state;
+    if (status != GH_OK && state != GH_INSTANCE_READING) {
+        gh_move_unload(o, i); /* its load tries once more */
+    }
+}
+
 gh_status gh_move_back(struct gh_offload *o, struct gh_instance *i,
                        struct gh_ring_buffer *back, bool ahead, gh_error *err)
 {

@@ -187,14 +187,14 @@ static void queue(struct gh_offload *o, struct gh_instance *i)
     o->last_queued = i;
 }
 
-gh_status gh_move_out(struct gh_offload *o, struct gh_instance *i,
+gh_status gh_move_out(struct gh_offload *o, struct gh_instance *i, bool later,
                       gh_error *err)
 {
     gh_status status = GH_OK;
 
-    if (o->options.delay) {
+    if (o->options.delay || later) {
         queue(o, i);
-        o->stats.delayed++;
+        o->stats.delayed += o->options.delay;
     } else {
         status = copy_out(o, i, err);
     }
@@ -206,7 +206,7 @@ gh_status gh_move_out(struct gh_offload *o, struct gh_instance *i,
 
 void gh_move_out_or_queue(struct gh_offload *o, struct gh_instance *i)
 {
-    if (gh_move_out(o, i, NULL) != GH_OK) {
+    if (gh_move_out(o, i, false, NULL) != GH_OK) {
         queue(o, i);
         gh_move_link(o, i);
     }

@@ -226,3 +226,85 @@ void gh_offload_after(struct gh_offload *o,
     end_loads(o, script);
     gh_device_leave(o->dev, before);
 }
+
+/* ---- what is run both ways ----------------------------------------------- */
+
+/* Whether the graph reads a group that an earlier pass, or this step, has
+ * loaded. */
+static bool reads_loaded(const struct gh_offload_step *step)
+{
+    return step->verb == GH_OFFLOAD_LOAD ||
+           (step->verb == GH_OFFLOAD_RELEASE && step->alone);
+}
+
+bool gh_offload_fills_again(const struct gh_offload_script *script,
+                            const gh_buffer *output)
+{
+    for (uint32_t s = 0; s < script->n; s++) {
+        const struct gh_offload_step *step = &script->steps[s];
+        const uintptr_t at = (uintptr_t)output->address;
+        uintptr_t buffer;
+
+        if (!reads_loaded(step) || step->buffer == NULL) {
+            continue;
+        }
+        buffer = (uintptr_t)step->buffer->address;
+        if (at >= buffer && at < buffer + step->instance->bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool gh_offload_keeps(const struct gh_offload_step *step, gh_buffer *kept)
+{
+    const struct gh_instance *i = step->instance;
+
+    if (!reads_loaded(step) || i->stays == 0 || i->held == NULL) {
+        return false;
+    }
+    *kept = (gh_buffer){ .address = i->held, .bytes = i->stays };
+    return true;
+}
+
+void gh_offload_repeat(struct gh_offload *o,
+                       const struct gh_offload_script *script, void *stream)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+
+    take_back(o, script, script->n);
+    for (uint32_t s = 0; s < script->n; s++) {
+        if (reads_loaded(&script->steps[s])) {
+            gh_move_again(o, script->steps[s].instance, stream);
+        }
+    }
+    gh_device_leave(o->dev, before);
+}
+
+static void spoil_ring(struct gh_offload *o, const struct gh_ring *ring,
+                       void *stream)
+{
+    for (uint32_t b = 0; b < ring->n; b++) {
+        const struct gh_ring_buffer *buffer = ring->buffers[b];
+
+        if (buffer->holder == NULL &&
+            gh_device_event_wait(o->dev, stream, buffer->read, NULL) ==
+                GH_OK) {
+            gh_device_spoil(o->dev, buffer->address, ring->bytes,
+                            (uint8_t)(0x30 + (o->spoilt & 0xF)), stream);
+            (void)gh_device_event_record(o->dev, buffer->read, stream, NULL);
+        }
+    }
+}
+
+void gh_offload_spoil(struct gh_offload *o, void *stream)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+
+    o->spoilt++;
+    for (uint32_t c = 0; c < o->table.n_classes; c++) {
+        spoil_ring(o, &o->table.classes[c]->out, stream);
+        spoil_ring(o, &o->table.classes[c]->back, stream);
+    }
+    gh_device_leave(o->dev, before);
+}

@@ -122,6 +122,30 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     return GH_OK;
 }
 
+/* The last reader is issued: others may have the memory. */
+static gh_status finish(struct gh_offload *o, struct gh_instance *i,
+                        gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (i->goes) {
+        gh_device_discard(o->dev, i->back->address, i->bytes, i->stream, NULL);
+        status = gh_device_event_record(o->dev, i->back->read, i->stream, err);
+    }
+    if (status == GH_OK) {
+        status = gh_move_note_end(o, i, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_loans_end_instance(&o->loans, i);
+    gh_move_end(o, i);
+    gh_move_ahead(o, i);
+    gh_move_unlink(o, i);
+    i->state = GH_INSTANCE_IDLE;
+    return GH_OK;
+}
+
 static gh_status release(struct gh_offload *o, const struct gh_offload_at *at,
                          uint32_t layer, uint32_t module, gh_error *err)
 {
@@ -138,22 +162,30 @@ static gh_status release(struct gh_offload *o, const struct gh_offload_at *at,
     if (gh_is_measured(o)) {
         gh_measure_point(o, GH_POINT_RELEASE, i, i->stream);
     }
-    if (i->goes) {
-        gh_device_discard(o->dev, i->back->address, i->bytes, at->stream, NULL);
-        status = gh_device_event_record(o->dev, i->back->read, at->stream, err);
+    if (!at->compares) {
+        return finish(o, i, err);
     }
-    if (status == GH_OK) {
-        status = gh_move_note_end(o, i, err);
-    }
-    if (status != GH_OK) {
-        return status;
-    }
-    gh_loans_end_instance(&o->loans, i);
-    gh_move_end(o, i);
-    gh_move_ahead(o, i);
-    gh_move_unlink(o, i);
-    i->state = GH_INSTANCE_IDLE;
+    i->pass = at->pass;
+    i->state = GH_INSTANCE_RELEASED;
     return GH_OK;
+}
+
+gh_status gh_offload_compared(struct gh_offload *o, uint64_t pass,
+                              gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    struct gh_instance *next;
+    gh_status status = o->options.delay ? GH_OK : gh_move_flush(o, err);
+
+    for (struct gh_instance *i = o->newest; i != NULL; i = next) {
+        next = i->before;
+        if (i->state == GH_INSTANCE_RELEASED && i->pass == pass &&
+            status == GH_OK) {
+            status = finish(o, i, err);
+        }
+    }
+    gh_device_leave(o->dev, before);
+    return status;
 }
 
 /* ---- with the device's context ----------------------------------------- */

@@ -323,7 +323,8 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
         status = mark_filled(o, i, err);
     }
     if (status != GH_OK || i->goes) {
-        return status == GH_OK ? gh_move_out(o, i, err) : status;
+        return status == GH_OK ? gh_move_out(o, i, at->compares, err)
+                               : status;
     }
     gh_move_link(o, i);
     i->state = GH_INSTANCE_AWAY;

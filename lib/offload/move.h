@@ -39,9 +39,10 @@ gh_status gh_move_begin(struct gh_offload *offload,
                         struct gh_ring_buffer *out, uint64_t bytes,
                         gh_error *err);
 
-/* Its `out` is recorded as filled: the copy is issued, or queued. */
+/* Its `out` is recorded as filled: the copy is issued, or queued.  `later`: it
+ * is queued in any case, as the buffer is still looked at. */
 gh_status gh_move_out(struct gh_offload *offload, struct gh_instance *instance,
-                      gh_error *err);
+                      bool later, gh_error *err);
 /* The same after a launch, which no failure can undo: a copy that fails is
  * queued, and whoever flushes says why. */
 void gh_move_out_or_queue(struct gh_offload *offload,
@@ -58,6 +59,11 @@ void gh_move_unqueue(struct gh_offload *offload,
  * backward begins with a flush. */
 gh_status gh_move_back(struct gh_offload *offload, struct gh_instance *instance,
                        struct gh_ring_buffer *back, bool ahead, gh_error *err);
+
+/* Copies back once more into the same buffer, after what is on the stream, as
+ * that may have written there. */
+void gh_move_again(struct gh_offload *offload, struct gh_instance *instance,
+                   void *stream);
 
 /* ---- ahead.c ----------------------------------------------------------- */
 

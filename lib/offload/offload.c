@@ -143,7 +143,8 @@ static void unsave(struct gh_offload *o, struct gh_instance *i, uint64_t pass)
 
 static void unload(struct gh_offload *o, struct gh_instance *i, uint64_t pass)
 {
-    if (i->pass == pass && i->state == GH_INSTANCE_READING) {
+    if (i->pass == pass && (i->state == GH_INSTANCE_READING ||
+                            i->state == GH_INSTANCE_RELEASED)) {
         gh_move_unload(o, i);
     }
 }

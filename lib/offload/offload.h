@@ -61,6 +61,7 @@ struct gh_offload {
     bool profiled;                /* the first step is over: fates are final */
     bool cut_short;               /* a step that was to be the profile */
     bool checks;                  /* GRAPHHOOKS_CHECK=bitwise */
+    uint32_t spoilt;              /* times; see gh_offload_spoil() */
     struct gh_instance *newest;   /* in the order of commits */
     struct gh_instance *first_queued, *last_queued;
     bool trains;         /* a pass of this step has a backward */
@@ -95,6 +96,7 @@ struct gh_offload_at {
     bool forward_only;
     bool paused; /* the host warms up: everything stays */
     bool prepares; /* it is recorded, and launched by a later pass */
+    bool compares; /* its results are compared with those of a graph */
 };
 
 gh_status gh_offload_create(const struct gh_offload_options *options,
@@ -162,6 +164,27 @@ void gh_offload_after(struct gh_offload *offload,
 /* The launch has failed, or is to be repeated by an eager pass. */
 void gh_offload_take_back(struct gh_offload *offload,
                           const struct gh_offload_script *script);
+
+/* ---- GRAPHHOOKS_CHECK, which runs a pass both ways ---------------------- */
+
+/* Whether the step lets the graph read, and perhaps write, a group in a buffer
+ * that is filled again for the eager run. */
+bool gh_offload_fills_again(const struct gh_offload_script *script,
+                            const gh_buffer *output);
+/* The same of memory that is not filled again, so that who repeats the pass has
+ * to restore it.  False: the step has none. */
+bool gh_offload_keeps(const struct gh_offload_step *step, gh_buffer *kept);
+/* The graph was launched for the comparison: all is as before the launch, for
+ * an eager run of the same pass. */
+void gh_offload_repeat(struct gh_offload *offload,
+                       const struct gh_offload_script *script, void *stream);
+/* Gives every buffer without a group other contents than it had, so that who
+ * reads there finds something else in each of the two runs. */
+void gh_offload_spoil(struct gh_offload *offload, void *stream);
+/* The results are compared: copies out and releases what the eager run has
+ * committed and released, which kept its contents until now. */
+gh_status gh_offload_compared(struct gh_offload *offload, uint64_t pass,
+                              gh_error *err);
 
 /* The pass of that number is given up: what it has saved is taken back,
  * and what it has loaded may be loaded again. */
