@@ -16,6 +16,7 @@ YIELDS = 0xff0002  # whether a recording may let autograd's graph go
 SPENT = 0xff0003  # whether one has, so that modules run again
 FLIGHT = 0xff0004  # which signature a microbatch is of
 ROOM = 0xff0005  # whether a bank may give way for another one
+VERIFY = 0xff0006  # whether a replay is run eagerly too, and what it has shown
 
 _PLACES = {
     BESIDE: "a call of {} that is none of a training, as of an evaluation",
@@ -24,6 +25,7 @@ _PLACES = {
     SPENT: "an eager backward of {}",
     FLIGHT: "the beginning of a microbatch, in {}",
     ROOM: "the recording of another shape, in {}",
+    VERIFY: "a replay of {} that is run eagerly too",
 }
 WORDS = 7  # of a question; the library never says as many
 

@@ -280,15 +280,14 @@ class Apart(Instance):
 
     # ---- in the place of the graph --------------------------------------
 
-    def put_outputs(self, outputs, since: int = 0) -> bool:
-        """What has come out, from there on, comes to be where the graph has
-        left its own; False: it does not fit there."""
-        pairs = [*zip(outputs[since:], self.live[since:])]
-        if not all(are_alike(*pair) for pair in pairs):
-            return False
-        for output, live in pairs:
+    def fits(self, outputs, since: int = 0) -> bool:
+        """Whether what has come out, from there on, can be where the graph
+        has left its own."""
+        return all(map(are_alike, outputs[since:], self.live[since:]))
+
+    def put_outputs(self, outputs, since: int = 0) -> None:
+        for output, live in zip(outputs[since:], self.live[since:]):
             output.data.copy_(live.detach())
-        return True
 
     def put_buffers(self) -> None:
         for (*_, buffer), copy in zip(self.beginning.buffers, self.copies):

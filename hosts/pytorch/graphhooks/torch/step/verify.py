@@ -16,6 +16,9 @@ has shown it.
     chunk     each module runs in its own call, as what it reads may be set
               between two of them
 
+Ranks that run layers together look at the same replays, as their modules hold
+collectives: each answer is the worst of any rank.
+
 Who is not looked at pays for a counter that is compared.
 
 SPDX-License-Identifier: Apache-2.0
@@ -34,6 +37,7 @@ from ..base import memory, tree
 from ..base.comparisons import first_difference
 from ..base.notices import NOTE
 from ..base.private import at_end_of_pass
+from ..base.questions import VERIFY
 from ..guard.draws import all_numbers
 from ..record import backwards
 from ..record.apart import Apart, Before
@@ -45,6 +49,9 @@ _DISTANCES = (1, 8, 64, 512, 1000)
 _AT_ONCE = 2  # looks that come whatever the others have cost
 _SHARE = 0.01  # of the time since the attach that the others may take
 _LATER = 64  # replays until it is asked again whether there is time, or room
+# What a pass beside a replay has shown, from the best to the worst.
+_SAME, _DIFFERS, _NO_FIT, _FAILED = range(4)
+_ELSEWHERE = "something on another rank"
 _REPEATS = 2  # times that eager has to give the same before a graph is accused
 
 
@@ -86,6 +93,11 @@ def without_bitwise(environment: dict) -> dict:
             and (k, v) != ("GRAPHHOOKS_CHECK", "bitwise")}
 
 
+def _are_same(one: list, other: list) -> bool:
+    return len(one) == len(other) \
+        and first_difference([*zip(one, other)]) is None
+
+
 class Verify:
     """That of an attach."""
 
@@ -110,7 +122,7 @@ class Verify:
         if self.mode != "off" and segment.name not in self.failures:
             instance.left = 2
 
-    def before(self, segment) -> Before | None:
+    def before(self, segment) -> Before | Exception | None:
         """What the next pass begins with, if it may be one to look at."""
         if self.mode == "auto" and not self._is_alarmed() \
                 and any(i.apart is not None for i in self._held):
@@ -118,20 +130,38 @@ class Verify:
         try:
             return Before(segment, segment.settings)
         except Exception as failure:  # out of memory
-            self._fail(segment, failure)
-        return None
+            return failure
 
     def look(self, segment, instance, before, site, args, kwargs) -> bool:
         """After a replay of a first module whose turn comes, or is next;
         whether the modules are to run, as if there had been none."""
         if instance.left == 1:
             segment.due = True
-        elif before is not None and self._has_time(segment, instance) \
-                and self._has_room(segment, instance):
-            self._next(segment, instance)
-            return self._forward(segment, instance, before, site, args,
-                                 kwargs)
-        return False
+            return False
+        if before is None:
+            return False
+        if self._worst(segment, self._why_not(segment, instance, before)):
+            self._later(segment, instance)
+            return False
+        self._next(segment, instance)
+        with self._timed():
+            instance.apart = self._begin(segment, instance, before)
+            return self._module(segment, instance, site, args, kwargs, ())
+
+    def _why_not(self, segment, instance, before) -> int:
+        """0: it may be looked at."""
+        if isinstance(before, Exception):
+            self.counts["no_memory"] += 1
+            return 1
+        return int(not (self._has_time(instance)
+                        and self._has_room(segment, instance)))
+
+    def _worst(self, segment, answer: int) -> int:
+        """Of all ranks that run it together."""
+        ranks = self.owner.ranks
+        if ranks.size == 1:
+            return answer
+        return max(said for said, in ranks.ask(segment, VERIFY, answer))
 
     def _next(self, segment, instance) -> None:
         instance.left = 1 if self.mode == "always" else \
@@ -150,17 +180,14 @@ class Verify:
     def _is_alarmed(self) -> bool:
         return self.owner.steps - self._alarmed_at <= 1
 
-    def _has_time(self, segment, instance) -> bool:
+    def _has_time(self, instance) -> bool:
         if self.mode == "always" or instance.looks < _AT_ONCE:
             return True
         for start, end in self._events:
             end.synchronize()
             self._spent += start.elapsed_time(end) / 1000
         self._events.clear()
-        if self._spent <= _SHARE * (time.perf_counter() - self._since):
-            return True
-        self._later(segment, instance)
-        return False
+        return self._spent <= _SHARE * (time.perf_counter() - self._since)
 
     def _has_room(self, segment, instance) -> bool:
         """Of what it keeps, and its gradients, and the sums of them."""
@@ -172,7 +199,6 @@ class Verify:
         self.owner.notices.add(
             NOTE, segment.name, "its replays are not verified for now, as "
             "the device has too little free memory to run it twice")
-        self._later(segment, instance)
         return False
 
     def step(self) -> None:
@@ -193,58 +219,77 @@ class Verify:
 
     # ---- forward --------------------------------------------------------
 
-    def _forward(self, segment, instance, before, site, args, kwargs) -> bool:
-        with self._timed():
-            try:
-                apart = Apart(segment, instance, before)
-                apart.left_off = all_numbers(
-                    self.owner.captures.generators,
-                    segment.settings.generators)
-                instance.apart = apart
-                self._held.append(instance)
-                return self._module(segment, instance, site, args, kwargs, ())
-            except Exception as failure:  # the modules' own, or no memory
-                self._fail(segment, failure, instance)
-        return False
+    def _begin(self, segment, instance, before) -> Apart | None:
+        try:
+            apart = Apart(segment, instance, before)
+            apart.left_off = all_numbers(self.owner.captures.generators,
+                                         segment.settings.generators)
+        except Exception as failure:  # no memory
+            self._note_failure(segment, failure)
+            return None
+        self._held.append(instance)
+        return apart
 
     def follow(self, segment, instance, site, args, kwargs, before) -> None:
         """The call of the next module of a chunk."""
         with self._timed():
-            try:
-                self._module(segment, instance, site, args, kwargs, before)
-            except Exception as failure:
-                self._fail(segment, failure, instance)
+            self._module(segment, instance, site, args, kwargs, before)
 
     def _module(self, segment, instance, site, args, kwargs, before) -> bool:
+        """Runs it apart, and compares; whether it is to run once more, as if
+        there had been no graph."""
         apart = instance.apart
-        since = len(apart.live or ())
+        since = len(apart.live or ()) if apart is not None else 0
         is_last = site is segment.sites[-1]
-        apart.run(site, args, kwargs, before)
-        fits = tree.are_equal(apart.shape[site.position],
-                              instance.shape[site.position])
+        shown, what = self._show(segment, instance, since, site, args, kwargs,
+                                 before)
+        shown = self._worst(segment, shown)
+        if shown == _FAILED:
+            self._fail(segment, instance)
+            return False
         if not apart.counts:
-            what = self._what_differs(apart, instance, since, is_last) \
-                if fits else "the form of its result"
-            if what is None:
+            if shown == _SAME:
                 self.counts["forwards"] += is_last
                 return False
-            if fits and not self._repeats(apart, since):
+            if shown == _DIFFERS and self._worst(
+                    segment, not self._repeats(apart, since)):
                 self._cannot_tell(instance)
                 return False
             of = f" of {site.name}" if len(segment.sites) > 1 else ""
-            self._accuse(segment, "forward", what + of)
-        if not fits or not apart.put_outputs(instance.outputs, since):
+            self._accuse(segment, "forward", (what or _ELSEWHERE) + of)
+        if shown == _NO_FIT:
             instance.apart = None
             if site.position == 0:
                 apart.beginning.put_back()
-                return True
-            return False
+            return site.position == 0
         apart.counts = True
+        apart.put_outputs(instance.outputs, since)
         if is_last:
             apart.put_buffers()
             if not apart.drawn.are_same(apart.left_off):
                 apart.drawn.put_back()
         return False
+
+    def _show(self, segment, instance, since: int, site, args, kwargs,
+              before) -> tuple:
+        """What a module's run shows, and in what it differs first."""
+        apart = instance.apart
+        if apart is None:
+            return _FAILED, None
+        try:
+            apart.run(site, args, kwargs, before)
+            if not tree.are_equal(apart.shape[site.position],
+                                  instance.shape[site.position]) \
+                    or not apart.fits(instance.outputs, since):
+                return _NO_FIT, "the form of its result"
+            if apart.counts:
+                return _SAME, None
+            what = self._what_differs(apart, instance, since,
+                                      site is segment.sites[-1])
+        except Exception as failure:  # the modules' own, or no memory
+            self._note_failure(segment, failure)
+            return _FAILED, None
+        return (_SAME if what is None else _DIFFERS), what
 
     @staticmethod
     def _what_differs(apart, instance, since: int, is_last: bool):
@@ -254,9 +299,9 @@ class Verify:
                  in enumerate(zip(outputs, live), since)]
         if is_last:
             pairs += apart.pairs_of_buffers()
-        first = first_difference([pair for _, *pair in pairs])
-        if first is not None:
-            return pairs[first][0]
+        what = Verify._first(pairs)
+        if what is not None:
+            return what
         constant = {i for i, one in enumerate(live, since)
                     if not one.requires_grad}
         if constant != {i for i in instance.constant
@@ -269,13 +314,12 @@ class Verify:
     @staticmethod
     def _repeats(apart, since: int) -> bool:
         """Whether the module gives the same each time."""
-        for _ in range(_REPEATS):
-            other = apart.repeat()
+        try:
             mine = [*apart.live[since:], *apart.copies]
-            if len(other) != len(mine) or first_difference(
-                    [*zip(mine, other)]) is not None:
-                return False
-        return True
+            others = [apart.repeat() for _ in range(_REPEATS)]
+            return all(_are_same(mine, other) for other in others)
+        except Exception:  # it cannot, which tells nothing
+            return False
 
     # ---- backward -------------------------------------------------------
 
@@ -295,14 +339,31 @@ class Verify:
     def _beside(self, segment, instance, apart, microbatch: int, grads):
         try:
             apart.differentiate(grads)
+            shown = _SAME
         except Exception as failure:
-            self._fail(segment, failure)
-            return segment.run_back(instance, microbatch, grads)
+            self._note_failure(segment, failure)
+            shown = _FAILED
         results = segment.run_back(instance, microbatch, grads)
-        try:
-            return self._settle(segment, apart, grads, results)
-        except Exception as failure:
-            self._fail(segment, failure)
+        what = None
+        if shown != _FAILED:
+            try:
+                what = self._first(apart.pairs(results))
+            except Exception as failure:
+                self._note_failure(segment, failure)
+                shown = _FAILED
+            else:
+                shown = _SAME if what is None else _DIFFERS
+        shown = self._worst(segment, shown)
+        if shown == _FAILED:
+            self._fail(segment)
+        elif shown == _SAME:
+            self.counts["backwards"] += 1
+        elif self._worst(segment, not self._repeats_back(
+                apart, grads, results)):
+            self._cannot_tell()
+        else:
+            self._accuse(segment, "backward", what or _ELSEWHERE)
+            return apart.put_gradients(len(results))
         return results
 
     @staticmethod
@@ -315,24 +376,26 @@ class Verify:
             apart.differentiate(grads)
         return apart.put_gradients(count)
 
-    def _settle(self, segment, apart, grads, results):
-        pairs = apart.pairs(results)
+    @staticmethod
+    def _repeats_back(apart, grads, results) -> bool:
+        """Whether two more runs of the whole pass give the same."""
+        found = []
+        try:
+            for _ in range(_REPEATS):
+                other = apart.once_more()
+                outputs = [one.detach() for one in other.live]
+                other.differentiate(grads, alone=True)
+                found.append(outputs + [one for *_, one
+                                        in other.pairs(results)])
+            return all(_are_same(found[0], other) for other in found[1:])
+        except Exception:  # it cannot, which tells nothing
+            return False
+
+    @staticmethod
+    def _first(pairs):
+        """The name of the first that differs."""
         first = first_difference([pair for _, *pair in pairs])
-        if first is None:
-            self.counts["backwards"] += 1
-            return results
-        one, *others = (apart.once_more() for _ in range(1 + _REPEATS))
-        for other in (one, *others):
-            other.differentiate(grads, alone=True)
-        mine = [pair[2] for pair in one.pairs(results)]
-        for other in others:
-            theirs = [pair[2] for pair in other.pairs(results)]
-            if len(mine) != len(theirs) or first_difference(
-                    [*zip(mine, theirs)]) is not None:
-                self._cannot_tell()
-                return results
-        self._accuse(segment, "backward", pairs[first][0])
-        return apart.put_gradients(len(results))
+        return None if first is None else pairs[first][0]
 
     # ---- what comes of it -----------------------------------------------
 
@@ -358,13 +421,16 @@ class Verify:
                     instance.left, instance.looks = 1, 0
             self._recount(other)
 
-    def _fail(self, segment, failure, instance=None) -> None:
+    def _note_failure(self, segment, failure) -> None:
+        self.failures[segment.name] = f"{type(failure).__name__}: " \
+            f"{str(failure).partition(chr(10))[0]}"
+
+    def _fail(self, segment, instance=None) -> None:
         """It is not looked at any more."""
         if instance is not None:
             instance.apart = None
-        why = f"{type(failure).__name__}: " \
-            f"{str(failure).partition(chr(10))[0]}"
-        self.failures[segment.name] = why
+        why = self.failures.setdefault(segment.name, "an error on another "
+                                       "rank")
         self.owner.notices.add(NOTE, segment.name, "its replays are not "
                                "verified any more, as running it beside one "
                                f"has raised {why}")
