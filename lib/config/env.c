@@ -58,6 +58,14 @@ static const struct gh_env_word check_words[] = {
     { NULL, NULL },
 };
 
+/* Read by graphhooks.torch alone. */
+static const struct gh_env_word verify_words[] = {
+    { "off", NULL },
+    { "auto", NULL },
+    { "always", NULL },
+    { NULL, NULL },
+};
+
 /* By gh_overlap_order. */
 static const struct gh_env_word overlap_words[] = {
     { "off", NULL },

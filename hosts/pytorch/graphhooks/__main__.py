@@ -92,6 +92,13 @@ MEANINGS = {
         "1",
         "With CHECK: compare only every n-th recorded pass.",
     ),
+    "verify": (
+        "off or auto or always",
+        "off",
+        "With PyTorch: run some replayed passes eagerly too, and compare "
+        "every bit. auto: at growing distances, for at most 1 % of the time; "
+        "always: each.",
+    ),
     "nccl": (
         "nccl or soft or a path with a /",
         "nccl",

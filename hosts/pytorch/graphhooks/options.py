@@ -35,6 +35,7 @@ OPTIONS = (
     "trace",
     "check",
     "check_every",
+    "verify",
     "nccl",
     "timeout",
     "freeze",

@@ -202,6 +202,7 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_TRACE=t.json",
         "GRAPHHOOKS_CHECK=bitwise",
         "GRAPHHOOKS_CHECK_EVERY=100",
+        "GRAPHHOOKS_VERIFY=always",
         "GRAPHHOOKS_NCCL=./libnccl.so.2",
         "GRAPHHOOKS_TIMEOUT=10",
         "GRAPHHOOKS_FREEZE=7",
@@ -237,6 +238,7 @@ static void test_values_are_taken(void)
     is_str(env.trace, "t.json", "TRACE is taken");
     is_int(env.check, GH_ENV_CHECK_BITWISE, "CHECK is taken");
     is_int(env.check_every, 100, "CHECK_EVERY is taken");
+    is_int(env.verify, 2, "VERIFY is taken");
     is_str(env.nccl, "./libnccl.so.2", "NCCL takes a path");
     is_int(env.timeout, 10, "TIMEOUT is taken");
     is_int(env.freeze, 7, "of two FREEZE the first counts, as for getenv");
@@ -590,7 +592,7 @@ static void test_ranks_compare_all_but_what_is_their_own(void)
 
     gh_env_load(NULL, &env, NULL);
     n = gh_env_settings(&env, settings);
-    is_int(n, 19, "ranks compare 19 options");
+    is_int(n, 20, "ranks compare 20 options");
     is_str(settings[0].name, "GRAPHHOOKS_ENABLE", "by their names");
     for (uint32_t i = 0; i < n; i++) {
         ok(settings[i].text[0] != '\0', "%s has a text: %s", settings[i].name,

@@ -126,7 +126,8 @@ class Attached(Owner):
                 self.evaluation = evaluation.Evaluation(self, open_session)
                 self.evaluation.attach()
             self.ranks.begin(gradients=self.uses.gradients,
-                             graphs=self._graphs, packed=packed)
+                             graphs=self._graphs, packed=packed,
+                             verify=self.verify.mode)
         except BaseException:
             for segment in self.segments:
                 segment.detach()
