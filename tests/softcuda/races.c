@@ -419,6 +419,28 @@ static void test_said_once(void)
     is_int(races(), 0, "configuring forgets the reports");
 }
 
+/* Each pair of operations is a race of its own, whichever of both differs. */
+static void test_each_pair_is_said(void)
+{
+    fresh();
+    launch_store(side, word(0), 1);
+    launch_store(other, word(0), 2);
+    drv.cuCtxSynchronize();
+    drv.cuMemsetD32Async(word(1), 1, 1, side);
+    launch_store(other, word(1), 2);
+    drv.cuCtxSynchronize();
+    is_int(races(), 2, "another operation before the same one is another race");
+    launch_store(side, word(2), 1);
+    drv.cuMemsetD32Async(word(2), 2, 1, other);
+    drv.cuCtxSynchronize();
+    is_int(races(), 3, "and so is another one behind it");
+    launch_store(side, word(3), 1);
+    drv.cuMemsetD32Async(word(3), 2, 1, other);
+    drv.cuCtxSynchronize();
+    is_int(races(), 3, "but not the same pair at another address");
+    fresh();
+}
+
 int main(void)
 {
     int status;
@@ -443,6 +465,7 @@ int main(void)
     test_every_seed_reports();
     test_switched_off();
     test_said_once();
+    test_each_pair_is_said();
     drv.cuEventDestroy(event);
     drv.cuEventDestroy(second);
     contract_close();
