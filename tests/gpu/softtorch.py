@@ -442,6 +442,11 @@ def _numbers(captures) -> list:
                                 for g in captures.generators]
 
 
+def _put_numbers(captures, numbers) -> None:
+    for g, state in zip(captures.generators, numbers[1:]):
+        g.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
 def _bytes_at(address: int, nbytes: int, device, keeper=None):
     memory = (ctypes.c_char * nbytes).from_address(address)
     memory.keeper = keeper
@@ -550,6 +555,7 @@ def install() -> None:
     pinned.allocate = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8)
     memory.Captures.numbers = _numbers
     memory.spare = lambda _: 1 << 40
+    memory.Captures.put_numbers = _put_numbers
     _device_of = stack.device_of
     _take_tensors(stack)
 

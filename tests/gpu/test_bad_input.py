@@ -1142,14 +1142,29 @@ def recorded(runs, grain, steps):
 
 @GRAIN
 @pytest.mark.parametrize("steps", [1, 2, 3])
-@pytest.mark.parametrize("between", [0, 1])
-def test_a_second_backward_is_refused(runs, grain, steps, between):
-    """Also where another forward has come between them."""
-    run = recorded(runs, grain, steps)
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_second_backward_that_begins_later(pair, grain, steps, rate):
+    """The modules run once more for it, with the same random numbers."""
+    def train(run):
+        run.steps(COUNTS[:steps])
+        run.zero()
+        loss = run.loss()
+        loss.backward(retain_graph=True)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, make=lambda: Block(rate),
+         refused="a second backward", eager=["backward"])
+
+
+@GRAIN
+def test_a_second_backward_after_another_forward_is_refused(runs, grain):
+    run = recorded(runs, grain, 3)
     loss = run.loss()
     loss.backward(retain_graph=True)
-    for _ in range(between):
-        run.loss()
+    run.loss()
     with pytest.raises(Error, match="second backward"):
         loss.backward()
     run.steps()
@@ -1157,25 +1172,95 @@ def test_a_second_backward_is_refused(runs, grain, steps, between):
 
 
 @GRAIN
-def test_a_backward_after_detach_is_refused(runs, grain):
+def test_what_a_forward_was_given_goes_with_its_backward(runs, grain):
+    """Also where the loss is kept; only retain_graph=True keeps it."""
     run = recorded(runs, grain, 3)
-    loss = run.loss()
-    run.detach()
-    with pytest.raises(Error, match="after detach"):
-        loss.backward()
-    run.zero()
-    run.steps(COUNTS[:2])
+    for keep in (False, True):
+        loss = run.loss()
+        origins = [i.origin for s in run.attached.segments
+                   for i in s.instances.values()]
+        assert all(o.tensors is not None for o in origins)
+        loss.backward(retain_graph=keep)
+        assert all((o.tensors is not None) == keep for o in origins)
 
 
 @GRAIN
-@pytest.mark.parametrize("steps", [1, 3])
-def test_a_backward_of_the_backward_is_refused(runs, grain, steps):
-    run = recorded(runs, grain, steps)
-    with pytest.raises(Error, match="no derivative of its backward; detach "
-                                    "for create_graph=True"):
-        run.loss().backward(create_graph=True)
-    run.steps()
-    assert torch.isfinite(run.notes[-1])
+def test_a_backward_after_detach(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        loss = run.loss()
+        run.detach()
+        loss.backward()
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, judge=False)
+
+
+class Bent(nn.Module):
+    """Has a second derivative everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp, self.attn = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        return x + torch.tanh(self.mlp(torch.tanh(self.attn(x))))
+
+
+def penalized(run, since):
+    """As a critic's gradient is; of its weights too, at last."""
+    for i in range(6):
+        run.zero()
+        loss = run.loss()
+        if i >= since:
+            grads = torch.autograd.grad(
+                loss, [run.model.embed.weight, *(
+                    p for p in run.model.layers.parameters() if i == 5)],
+                create_graph=True)
+            loss = loss + sum(g.square().sum() for g in grads)
+        loss.backward()
+        run.optimizer.step()
+
+
+@GRAIN
+def test_a_penalty_of_gradients(pair, grain):
+    pair(lambda run: penalized(run, 0), grain=grain, make=Bent, replays=False,
+         refused="derivative")
+
+
+@GRAIN
+@pytest.mark.parametrize("since", [1, 3])
+def test_a_penalty_of_gradients_that_begins_later(runs, grain, since):
+    """Then gradients are added up in another order, once."""
+    eager, run = runs(make=Bent), runs(make=Bent, grain=grain)
+    for each in (eager, run):
+        each.optimizer = torch.optim.SGD(each.model.parameters(), lr=0.1)
+        penalized(each, since)
+    assert run.attached.stats()["refused"]
+    found = run.state()
+    for name, value in eager.state().items():
+        assert torch.allclose(value.float(), found[name].float(), rtol=1e-4,
+                              atol=1e-6), name
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+@GRAIN
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_backward_with_a_graph_of_its_own(pair, grain, steps):
+    def train(run):
+        run.steps(COUNTS[:steps])
+        run.zero()
+        for _ in range(2):
+            run.loss().backward(create_graph=True)
+        for p in run.model.parameters():
+            p.grad = p.grad.detach()
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, make=Bent, replays=None, eager=None,
+         refused="derivative")
 
 
 @GRAIN
@@ -1188,7 +1273,7 @@ def test_a_second_backward_in_the_warmup_is_torchs_own(pair, grain):
         run.optimizer.step()
         run.steps()
 
-    pair(train, grain=grain)
+    pair(train, grain=grain, replays=False, refused="a second backward")
 
 
 class TwoOutputs(Block):
@@ -1222,15 +1307,19 @@ def test_outputs_whose_gradients_come_from_the_start(pair, grain):
 
 
 @pytest.mark.parametrize("grain", WHOLE)
-def test_a_gradient_of_an_output_that_had_none_is_said(runs, grain):
-    run = runs(grain=grain, make=TwoOutputs, model=Balanced)
-    run.steps(COUNTS[:3])
-    loss = run.loss()
-    with pytest.raises(Error, match="a gradient comes to output .*detach and "
-                                    "attach again"):
-        (loss + run.model.extra).backward()
-    run.steps(COUNTS[:2])
-    assert torch.isfinite(run.notes[-1])
+def test_a_gradient_of_an_output_that_had_none(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        for _ in range(2):
+            run.zero()
+            loss = run.loss()
+            (loss + run.model.extra).backward()
+            run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, make=TwoOutputs, model=Balanced,
+         refused="a gradient comes to output .*detach and attach again",
+         eager=["backward"])
 
 
 class Exits(Block):
@@ -1271,17 +1360,18 @@ class Sampled(Balanced):
 @pytest.mark.parametrize("make, model, said", [
     (Exits, Balanced, "1"), (Samples, Sampled, "1 or 2")],
     ids=["its_own", "of_two_outputs"])
-def test_a_head_without_a_gradient_is_said(runs, grain, make, model, said):
+def test_a_head_without_a_gradient(pair, grain, make, model, said):
     """Zeros are not none: weight decay would go on."""
-    run = runs(grain=grain, make=make, model=model)
-    for count in COUNTS[:3]:
-        run.zero()
-        for _ in range(count):
-            (run.loss() + run.model.extra).backward()
-        run.optimizer.step()
-    assert run.attached.stats()["replays"] > 0
-    with pytest.raises(Error, match=f"no gradient comes to output {said},"):
-        run.loss().backward()
+    def train(run):
+        for i in range(6):
+            run.zero()
+            for _ in range(2):
+                loss = run.loss()
+                (loss + run.model.extra if i < 3 else loss).backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=make, model=model, eager=None,
+         refused=f"no gradient comes to output {said},")
 
 
 class Gives(torch.autograd.Function):

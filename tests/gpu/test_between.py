@@ -171,6 +171,27 @@ def test_what_begins_when_the_graph_has_run_is_refused(runs, change):
     assert run.attached.stats()["replays"] > 0
 
 
+class Still(Gated):
+    """Draws nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp.drop.p = 0.0
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+def test_what_begins_when_the_graph_has_run_leaves_the_rest_eager(pair,
+                                                                  change):
+    """Where the layers to come have left nothing that they would leave
+    again: from there on they run eagerly."""
+    if change is Decays:
+        pytest.skip("what the first was given is another by then")
+    later = type("Later", (change,), {"later": True})
+    pair(lambda r: r.steps(COUNTS), grain="chunk", model=later, make=Still,
+         eager=None, refused=None if change in (Draws, Seeds)
+         else "is called otherwise than when it was recorded")
+
+
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
 def test_layers_of_their_own_allow_that(pair, change):
     pair(lambda r: r.steps(COUNTS), grain="layer", model=change, make=Gated,

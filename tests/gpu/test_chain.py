@@ -43,6 +43,7 @@ class Stack:
         self.drawn = 0  # random numbers
         self.owner = SimpleNamespace(
             things=Things(),
+            ranks=SimpleNamespace(size=2),  # nothing is left to one of them
             captures=SimpleNamespace(numbers=lambda: [self.drawn]))
         self.chain = Chain(self)
         self.signature = Signature(None, [], {}, None)
@@ -76,8 +77,8 @@ class Stack:
     def recorded(self):
         """What a recording notes, as recording.py has it."""
         given = [Tensor(2)]
-        instance = SimpleNamespace(apart=None, shape=[],
-                                   signature=self.signature)
+        instance = SimpleNamespace(shape=[], signature=self.signature,
+                                   origin=None, apart=None)
         outputs = []
 
         def note(result):
@@ -263,8 +264,8 @@ def going(how):
     outputs = [Tensor(2) for _ in range(3)]
     shapes = [tree.Place(0, i) for i in range(3)]
     stack.given = Tensor(2)
-    instance = SimpleNamespace(apart=None, shape=shapes,
-                               signature=stack.signature)
+    instance = SimpleNamespace(shape=shapes, signature=stack.signature,
+                               origin=None, apart=None)
     return stack, stack.chain.play(instance, outputs, [stack.given])
 
 
@@ -284,8 +285,8 @@ def test_a_replay_is_called_as_the_pass_was(how, then):
 def test_one_of_two_results_goes_on(i):
     stack = Stack(makes={0: lambda *_: (Tensor(2), Tensor(2))})
     stack.call(2, stack.call(1, stack.first(Tensor(2))[i]))
-    instance, outputs = SimpleNamespace(apart=None, signature=stack.signature,
-                                        shape=[
+    instance, outputs = SimpleNamespace(
+        origin=None, apart=None, signature=stack.signature, shape=[
         tree.form((Tensor(2), Tensor(2)),
                   lambda _, order=iter((0, 1)): tree.Place(0, next(order))),
         tree.Place(0, 2), tree.Place(0, 3)]), [Tensor(2) for _ in range(4)]

@@ -19,6 +19,7 @@ class Segment:
 
     name = "layer 0"
     owner = SimpleNamespace(steps=0)
+    draws = False
 
     def __init__(self, results, returned=(), sample=()):
         self.results = results
@@ -32,7 +33,7 @@ class Segment:
 
 def instance(*outputs, constant=(), again=(), unused=()):
     return SimpleNamespace(outputs=outputs, constant=constant, again=again,
-                           unused=unused, node=None)
+                           unused=unused, node=None, call=None)
 
 
 def ones(value=1):

@@ -46,6 +46,7 @@ A folder reads those after it, and none before it:
       recording.py      a pass becomes a graph
       forwards.py       a forward does
       backwards.py      a backward does
+      instead.py        an eager backward in a graph's place
       failures.py       why one has failed, and what to do about it
       apart.py          a pass beside another, on copies of what it could write
       flights.py        the order of recordings, as their memory demands

@@ -131,6 +131,7 @@ class Captures:
         self._collects = False
         self.is_given_up = False  # the capture, and it is said why
         self._has_recorded = False  # since the step began
+        self.before = None  # numbers, when torch launched last
         self._drawn = None  # the stream of the last launch by torch
 
     def services(self, flight) -> dict:
@@ -156,6 +157,11 @@ class Captures:
     def numbers(self) -> list:
         """How many random numbers each generator has drawn, from where."""
         return [(g.initial_seed(), g.get_offset()) for g in self.generators]
+
+    def put_numbers(self, numbers) -> None:
+        """As numbers() has given them."""
+        for g, (_, offset) in zip(self.generators, numbers):
+            g.set_offset(offset)
 
     def step(self) -> None:
         """Before the first forward of one."""
@@ -269,7 +275,7 @@ class Captures:
     def _launch(self, key, stream):
         """The first time, and every time if it moves a generator."""
         graph = self.graphs[key]
-        before = self.numbers()
+        before = self.before = self.numbers()
         current = self.stream_of(stream)
         # torch has one seed and one offset for all graphs, and writes them
         # before each: those that still run read them.

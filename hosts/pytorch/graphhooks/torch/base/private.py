@@ -218,14 +218,28 @@ else:
         torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
+_keeps: list = []  # whether each pass keeps autograd's graph
+
+
+def keeps_graph() -> bool:
+    """Whether a backward may come again after the pass at hand."""
+    return bool(_keeps) and _keeps[-1]
+
+
 def around_passes(run) -> None:
     """Passes of autograd that Python begins go by run(), which is given what
     begins one, and what that is given."""
     engine = torch.autograd.Variable._execution_engine
 
     class Engine(type(engine)):
-        def run_backward(self, *args, **kwargs):
-            return run(engine.run_backward, *args, **kwargs)
+        def run_backward(self, tensors, grad_tensors, keep_graph, *args,
+                         **kwargs):
+            _keeps.append(keep_graph)
+            try:
+                return run(engine.run_backward, tensors, grad_tensors,
+                           keep_graph, *args, **kwargs)
+            finally:
+                _keeps.pop()
 
     torch.autograd.Variable._execution_engine = Engine()
 

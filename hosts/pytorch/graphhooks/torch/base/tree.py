@@ -16,6 +16,8 @@ import enum
 import torch
 from torch import is_autocast_enabled
 
+from ...errors import Error
+
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({
     type(None), bool, int, float, complex, str, bytes, type(...),
@@ -28,6 +30,15 @@ _SIGNED = (float, complex)  # -0.0 == 0.0
 
 class Unfit(Exception):
     """Why a value cannot go into a graph or come out of one."""
+
+
+class Unserved(Error):
+    """Why the graph of a backward cannot serve where eager goes back."""
+
+    def __init__(self, name: str, what: str, passes=False):
+        super().__init__(f"{name}: {what}")
+        self.what = what
+        self.passes = passes  # the next one may be served
 
 
 class Passing(Unfit):

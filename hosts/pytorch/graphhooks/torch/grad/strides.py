@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import torch
 
-from ...errors import Error
 from ..base.memory import is_dense
+from ..base.tree import Unserved
 
 
 _WIDE = 4  # times a tensor's own elements, in what it lies over
@@ -103,10 +103,10 @@ def read(segment, i: int, grad, output, layout):
         _tell_of_copy(segment)
         memory = layout.copy(grad)
         if memory is None:
-            raise Error(f"{segment.name}: the gradient of output {i} was "
-                        "expanded when the backward was recorded, as that of "
-                        "a sum is, and now it has a number for each element: "
-                        "detach and attach again")
+            raise Unserved(segment.name, f"the gradient of output {i} was "
+                           "expanded when the backward was recorded, as that "
+                           "of a sum is, and now it has a number for each "
+                           "element: detach and attach again")
         return memory
     if grad is not None and _are_same(grad, layout):
         return grad

@@ -60,7 +60,7 @@ def begin(segment, instance: Instance, microbatch: int, grads):
             or instance.signature.refused is not None:
         return _eagerly(segment, instance, microbatch, given)
     instance.inputs = instance.leaves = instance.uses = ()
-    instance.live = instance.call = None
+    instance.live = None
     instance.before = instance.numbers = None
     instance.groups = ()
     return segment.run_back(instance, microbatch, grads)
@@ -148,7 +148,8 @@ def take_grads(segment, instance: Instance, grads, keep=True):
     grads = list(map(strides.as_laid, grads, instance.layouts))
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
     parameters = segment.parameters
-    leaves = dict(zip(parameters.all, instance.leaves))
+    leaves = {p: leaf for p, leaf in zip(parameters.all, instance.leaves)
+              if leaf is not p}  # whose gradient autograd adds up
     inputs = strides.Laid(instance.inputs)
     returned = strides.Laid([leaves[p] for p in parameters.returned])
     instance.spent = not keep
@@ -207,7 +208,7 @@ def _run_again(segment, instance: Instance) -> None:
     finally:
         now.put_back()
         numbers.put_back()
-    if not all(map(_is_same, found, instance.outputs)):
+    if not all(map(are_same_bits, found, instance.outputs)):
         raise Error(f"{segment.name}: its backward cannot be recorded, and "
                     "its modules do not give again what they gave in the "
                     "forward; detach, or leave this one out of the layers")
@@ -216,7 +217,7 @@ def _run_again(segment, instance: Instance) -> None:
     note_uses(segment, instance)
 
 
-def _is_same(tensor, other) -> bool:
+def are_same_bits(tensor, other) -> bool:
     """To the bit."""
     bits = [t.detach().contiguous().flatten().view(torch.uint8)
             for t in (tensor, other)]

@@ -86,6 +86,12 @@ class Flights:
         for other in waiting.before(backward.flight, backward.serial):
             other.spoiled = True
 
+    def leaves(self, instance) -> None:
+        """It goes back without its graph."""
+        waiting = self._waiting.get(instance.slot)
+        if waiting is not None:
+            waiting.remove(instance)
+
     def end_step(self) -> None:
         self.clean = 0
         self._at = -1

@@ -16,7 +16,7 @@ class Instance:
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "node", "attributes",
-                 "groups", "signature", "pool", "may_spend", "left", "looks",
+                 "groups", "origin", "signature", "pool", "may_spend", "left", "looks",
                  "apart", "kept")
 
     def __init__(self, signature=None):
@@ -45,6 +45,7 @@ class Instance:
         self.layouts = ()  # how these lie in memory (strides.py)
         self.alone = ()  # those of them that a parameter depends on alone
         self.backward: Backward | None = None
+        self.origin = None  # of the last forward (instead.py)
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
         self.groups = []  # that are offloaded, until the backward is recorded

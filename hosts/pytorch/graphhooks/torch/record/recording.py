@@ -137,16 +137,18 @@ def _buffers_apart(segment):
     refuse_set([b for _, _, b in held], aliases, "a buffer")
 
 
-def play(segment, instance: Instance, args, kwargs, offload) -> "Results":
-    """Runs the modules, on tensors of autograd's that are the recording's;
-    `offload(instance)` says what becomes of those that it keeps."""
+def play(segment, instance: Instance, args, kwargs, offload, leaves=None,
+         count=None) -> "Results":
+    """Runs the modules, or so many of them, on tensors of autograd's that are
+    the recording's, or on `leaves` for parameters; `offload(instance)` says
+    what becomes of those that it keeps."""
     results = Results(instance)
-    instance.leaves = segment.parameters.aliases()
+    instance.leaves = leaves or segment.parameters.aliases()
     with undisturbed(segment.draws), _buffers_apart(segment), \
             segment.parameters.replaced_by(instance.leaves), \
             offload(instance), segment.owner.things.watching(True):
         segment.chain.run(instance.signature, args, kwargs, instance.inputs,
-                          results.note)
+                          results.note, count)
     return results
 
 

@@ -7,13 +7,13 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from ... import _abi
-from ...errors import Error
 from ..base.private import current_pass
+from ..base.tree import Unserved
 from ..grad import chained, gradients, strides
 from ..grad.home import Home
 from ..grad.parameters import Parameters
 from ..grad.sums import Sums
-from ..record import backwards
+from ..record import backwards, instead
 from ..record.instance import Instance
 from .called import Called
 
@@ -83,26 +83,37 @@ class WayBack(Called):
 
     def run_back(self, instance, microbatch: int, grads):
         """Replays an instance's backward; the first time records it."""
-        if instance.apart is not None:
-            return self.owner.verify.backward(self, instance, microbatch,
-                                              grads)
-        if instance.live is not None:
-            return backwards.begin(self, instance, microbatch, grads)
+        try:
+            if instance.origin.count is not None:
+                instance.apart = None
+                raise Unserved(self.name, "its graph has run for all of its "
+                               "modules, and counts for some")
+            if instance.apart is not None:
+                return self.owner.verify.backward(self, instance, microbatch,
+                                                  grads)
+            if instance.live is not None:
+                return backwards.begin(self, instance, microbatch, grads)
+            return self._replay_back(instance, microbatch, grads)
+        except Unserved as why:
+            return instead.run(self, instance, instance.origin, microbatch,
+                               grads, why)
+
+    def _replay_back(self, instance, microbatch: int, grads):
         grads = self.read(instance, grads)
         if self.parameters.have_hooks():
-            raise Error(f"{self.name}: a hook has come to a parameter between "
-                        "a forward and its backward, which puts gradients in "
-                        "place: register it before the forward")
+            raise Unserved(self.name, "a hook has come to a parameter between "
+                           "a forward and its backward, which puts gradients "
+                           "in place: register it before the forward", True)
         if self.parameters.have_other_mains():
-            raise Error(f"{self.name}: the main_grad of a parameter was set "
-                        "to another buffer between a forward and its "
-                        "backward, which adds to the old one: set it before "
-                        "the forward")
+            raise Unserved(self.name, "the main_grad of a parameter was set "
+                           "to another buffer between a forward and its "
+                           "backward, which adds to the old one: set it "
+                           "before the forward", True)
         if instance.spoiled:
-            raise Error(f"{self.name}: backwards come in another order than "
-                        "in the step that was recorded, and one of them has "
-                        "used what this one reads; keep their order, or "
-                        "detach")
+            raise Unserved(self.name, "backwards come in another order than "
+                           "in the step that was recorded, and one of them "
+                           "has used what this one reads; keep their order, "
+                           "or detach")
         owner = self.owner
         owner.flights.runs_back(instance)
         owner.writes.order()
@@ -116,8 +127,10 @@ class WayBack(Called):
         action = self.enter(1, grads, microbatch, backward.flight[0])
         if action != _REPLAYED:
             owner.cancel(self.decision.reason)
-            raise Error(f"{self.name}: its backward must run eagerly, and "
-                        "what autograd needs for that is gone")
+            if moved is not None:
+                moved.put_back(())
+            raise Unserved(self.name, "its backward must run eagerly, and "
+                           "what autograd needs for that is gone")
         results = backward.results
         if moved is not None:
             results = moved.put_back(results)
@@ -135,16 +148,17 @@ class WayBack(Called):
         if len(wanted) != len(grads):
             for i, grad in enumerate(grads):
                 if grad is not None and i not in wanted:
-                    raise Error(
-                        f"{self.name}: a gradient comes to output {i}, whose "
+                    raise Unserved(
+                        self.name, f"a gradient comes to output {i}, whose "
                         "gradient was none when the backward was recorded; "
                         "detach and attach again")
         for outputs in instance.alone:
             if all(grads[i] is None for i in outputs):
-                raise Error(f"{self.name}: no gradient comes to output "
-                            f"{' or '.join(map(str, outputs))}, which had "
-                            "one when the backward was recorded, and "
-                            "parameters of its own; detach and attach again")
+                raise Unserved(
+                    self.name, "no gradient comes to output "
+                    f"{' or '.join(map(str, outputs))}, which had one when "
+                    "the backward was recorded, and parameters of its own; "
+                    "detach and attach again")
         if any(grads[i] is None for i in wanted):
             self.owner.count("zeros")
             self.owner.say(self.name, "an output that had a gradient when "

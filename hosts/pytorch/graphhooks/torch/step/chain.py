@@ -332,9 +332,10 @@ class Chain:
 
     # ---- recordings and replays -----------------------------------------
 
-    def run(self, signature, args, kwargs, tensors, note):
-        """All modules, one after the other; note() is told every result."""
-        first, *others = self.segment.sites
+    def run(self, signature, args, kwargs, tensors, note, count=None):
+        """All modules, or so many, one after the other; note() is told every
+        result."""
+        first, *others = self.segment.sites[:count]
         before = note(first.play(*args, **kwargs))
         for site, call in zip(others, signature.calls):
             args, kwargs = tree.fill(call, (before, tensors))
@@ -370,13 +371,7 @@ class Chain:
         if not self.plays:
             return self._follow_eagerly(site, args, kwargs)
         if not self._is_as_recorded(site, args, kwargs):
-            self.stop()
-            raise Error(f"{site.name} is called otherwise than when it was "
-                        "recorded, or in another mode, or what goes into it "
-                        "was changed or has got a hook, or its weights or "
-                        "buffers were changed, frozen or lent, or random "
-                        "numbers drawn on the way, and the graph has run "
-                        "already: granularity layer allows that")
+            return self._go_on_eagerly(site, args, kwargs)
         if self._instance.apart is not None:
             self.segment.owner.verify.follow(self.segment, self._instance,
                                              site, args, kwargs, self._before)
@@ -384,6 +379,28 @@ class Chain:
         if site.position == len(self._playing) - 1:
             self.stop()
         return result
+
+    def _go_on_eagerly(self, site, args, kwargs):
+        """The graph has run for the modules so far, and is not to count for
+        those to come."""
+        segment, instance = self.segment, self._instance
+        why = (f"{site.name} is called otherwise than when it was recorded, "
+               "or in another mode, or what goes into it was changed or has "
+               "got a hook, or its weights or buffers were changed, frozen or "
+               "lent, or random numbers drawn on the way, and the graph has "
+               "run already: granularity layer allows that")
+        so_far = self._position + 1
+        written = self._versions != [_version(t) for t in self._before]
+        self.stop()
+        if segment.owner.ranks.size > 1 or any(
+                p >= so_far for p in self._leave_traces):
+            raise Error(why)  # what these have left, they would leave again
+        if instance.origin is not None:
+            instance.apart = None
+            instance.origin.count = so_far
+            instance.origin.written = written
+        segment.refuse(why)
+        return site.run(*args, **kwargs)
 
     def _follow_eagerly(self, site, args, kwargs):
         if self._watched is not None:

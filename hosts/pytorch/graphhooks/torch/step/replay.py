@@ -12,8 +12,11 @@ from torch import is_grad_enabled
 
 from ...errors import Error
 from ..base.private import is_batched
+from ..base.tree import Unserved
 from ..grad.contributions import may_keep
 from ..grad.strides import copy_of
+from ..record import instead
+from ..record.instead import Origin
 
 
 class Replay(torch.autograd.Function):
@@ -24,6 +27,7 @@ class Replay(torch.autograd.Function):
         ctx.flight = flight
         instance = flight[1]
         instance.node = weakref.ref(ctx)
+        instance.origin = flight[5]
         ctx.set_materialize_grads(False)
         outputs = instance.outputs
         # Not detach(), whose result is a view, and shares its version with
@@ -38,10 +42,12 @@ class Replay(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        segment, instance, microbatch, step, kept = ctx.flight
+        segment, instance, microbatch, step, kept, origin = ctx.flight
         node = instance.node
         if step != segment.owner.steps or node is None or node() is not ctx:
-            raise Error(f"{segment.name}: {_why_late(segment, step)}")
+            if 0 <= segment.owner.steps != step:
+                origin.tensors = None  # graphs write there by now
+            return _instead(ctx, grads, _why_late(segment, step))
         negative = False
         for grad in grads:
             if grad is None:
@@ -53,18 +59,30 @@ class Replay(torch.autograd.Function):
         if negative:  # what lies in memory has the other sign
             grads = [g if g is None else g.resolve_neg() for g in grads]
         if is_grad_enabled():
-            raise Error(f"{segment.name}: a graph has no derivative of its "
-                        "backward; detach for create_graph=True")
+            instance.node = None
+            return _instead(ctx, grads, "a graph has no derivative of its "
+                            "backward; detach for create_graph=True")
         if grads[0] is None and not any(g is not None for g in grads):
             segment.leave_alone(instance)
             return (None,) * len(ctx.needs_input_grad)
         results = segment.backward(instance, microbatch, grads)
+        origin.is_back = True
+        origin.let_go()
         if kept:
             results = list(results)
             for i in kept:
                 if results[i] is not None:
                     results[i] = copy_of(results[i])
         return (None, *results)
+
+
+def _instead(ctx, grads, what: str):
+    """The modules have to run once more."""
+    segment, instance, microbatch, _, kept, origin = ctx.flight
+    results = [*instead.run(segment, instance, origin, microbatch, grads,
+                            Unserved(segment.name, what))]
+    origin.let_go()
+    return (None, *results)
 
 
 def _why_late(segment, step: int) -> str:
@@ -105,5 +123,7 @@ def replay(segment, instance, microbatch: int, tensors):
         inputs = _without(inputs, instance.unused)
     if instance.again:
         inputs += tuple([tensors[i] for i in instance.again])
-    return _apply((segment, instance, microbatch, segment.owner.steps,
-                   _kept(segment, tensors)), *inputs)
+    owner = segment.owner
+    origin = Origin(tensors, owner.captures.before if segment.draws else None)
+    return _apply((segment, instance, microbatch, owner.steps,
+                   _kept(segment, tensors), origin), *inputs)

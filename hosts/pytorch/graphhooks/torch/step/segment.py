@@ -274,7 +274,11 @@ class Segment(WayBack):
         autograd.grad() of an input does, shows nothing of their use."""
         self.owner.way.forget()
         passes.add(current_pass())
-        if len(passes) > 1 and self.refused is None:
+        if is_grad_enabled() and current_pass() >= 0 \
+                and self.refused is None:
+            self.refuse("the derivative of its backward is asked for, as with "
+                        "create_graph=True, and a graph has none")
+        elif len(passes) > 1 and self.refused is None:
             self.refuse("a second backward goes through one forward of it, as "
                         "of two losses one by one or with retain_graph=True, "
                         "and a graph keeps nothing for that: add the losses "

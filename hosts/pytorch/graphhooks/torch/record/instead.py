@@ -1,0 +1,161 @@
+"""An eager backward of a forward that a graph has run.
+
+Where the graph of a backward cannot serve, as when a hook has come in the
+meantime, or when the derivative of a derivative is asked for, the modules run
+once more, on what the forward was given, and autograd goes back through that.
+What comes out has to be what the graph has given.  The parameters whose
+gradients a graph puts in place are themselves in it, so autograd adds theirs
+up and calls their hooks, as ever.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..base import tree
+from ..base.private import keeps_graph
+from ..guard import flags
+from .apart import Before, traceless
+from .backwards import are_same_bits, take_grads
+from .instance import Instance
+from .recording import note_uses, play
+
+
+class Origin:
+    """What a forward was of."""
+
+    __slots__ = ("tensors", "numbers", "count", "written", "is_back",
+                 "is_eager")
+
+    def __init__(self, tensors, numbers):
+        self.tensors = tensors  # that it was given; None: let go
+        self.numbers = numbers  # random ones by then, if it draws some
+        self.count = None  # modules of which it counts; None: all
+        self.written = False  # the last result of these, by the caller
+        self.is_back = False  # a backward has come, which frees the slot
+        self.is_eager = False  # and it was no graph
+
+    def let_go(self) -> None:
+        """A backward has come by, and none comes again."""
+        if not keeps_graph():
+            self.tensors = None
+
+
+def run(segment, instance, origin, microbatch: int, grads, why):
+    """Raises `why` where that cannot be, or gives something else."""
+    owner = segment.owner
+    if origin is None or origin.tensors is None \
+            or instance.origin is not origin or instance.call is None \
+            or owner.ranks.size > 1:
+        raise why
+    instance.apart = None  # which is of the graph
+    derived = torch.is_grad_enabled()  # the backward, too
+    again = _forward(segment, instance, origin, derived, why)
+    is_open = owner.steps >= 0 and not origin.is_back
+    origin.is_back = origin.is_eager = True
+    if is_open:
+        owner.flights.leaves(instance)
+        owner.pause()
+    try:
+        if is_open:
+            segment.enter(1, [g for g in grads if g is not None], microbatch,
+                          instance.flight[0])
+        try:
+            owner.writes.order()
+            results = (_derive if derived else _go_back)(segment, again,
+                                                         instance, grads)
+        except BaseException:
+            if is_open:
+                owner.cancel(None)
+            raise
+        if is_open:
+            owner.check(segment.exit(1, ()))
+    finally:
+        if is_open:
+            owner.resume()
+    owner.count("backward")
+    if segment.refused is None and owner.steps >= 0:
+        if why.passes:
+            owner.say(segment.name, f"{why.what}: its modules have run once "
+                      "more, for an eager backward")
+        else:
+            segment.refuse(why.what)
+    return results
+
+
+def _forward(segment, instance, origin, derived: bool, why) -> Instance:
+    """Once more, without a trace."""
+    owner, parameters = segment.owner, segment.parameters
+    again = Instance(instance.signature)
+    again.slot, again.flight = instance.slot, instance.flight
+    again.inputs = origin.tensors if derived else [
+        t.detach().requires_grad_(t.requires_grad) for t in origin.tensors]
+    # Autograd comes to the sample anyhow, with what is given back for it.
+    own = set(parameters.all if derived else parameters.own[1:])
+    leaves = [p if p in own else alias for p, alias
+              in zip(parameters.all, parameters.aliases())]
+    args, kwargs = tree.fill(instance.call, (again.inputs,))
+    with traceless(owner, segment.sites) as settings:
+        now = Before(segment, settings)
+        if origin.numbers is not None:
+            owner.captures.put_numbers(origin.numbers)
+        try:
+            with torch.enable_grad(), torch.autocast(
+                    "cuda", instance.autocast, instance.autocast is not None):
+                results = play(segment, again, args, kwargs,
+                               owner.offload.plain, leaves, origin.count)
+        except tree.Unfit:
+            raise why from None
+        finally:
+            now.put_back()
+    again.live = results.tensors
+    known = len(again.live)
+    if origin.written:
+        known -= len({id(t) for t in results.last}
+                     & {id(t) for t in again.live})
+    if not all(map(are_same_bits, again.live[:known], instance.outputs)):
+        raise why
+    return again
+
+
+def _go_back(segment, again, instance, grads) -> tuple:
+    parameters = segment.parameters
+    again.wanted = [i for i, g in enumerate(grads) if g is not None
+                    and again.live[i].requires_grad]
+    again.layouts = [None] * len(again.wanted)
+    note_uses(segment, again)
+    lent = [(p, leaf) for p, leaf in zip(parameters.all, again.leaves)
+            if leaf is not p]
+    again.again = instance.again  # as autograd's node has it
+    with flags.carried(*zip(*lent) if lent else ((), ())):
+        of_inputs, of_parameters, more = take_grads(
+            segment, again, [grads[i] for i in again.wanted], keep=False)
+    return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
+            *(of_parameters[p] for p in parameters.sample), *more)
+
+
+def _derive(segment, again, instance, grads) -> tuple:
+    """With autograd's graph of the backward."""
+    parameters = segment.parameters
+    adds = parameters.are_accumulated()
+    own = parameters.own if adds or parameters.is_asked() else []
+    wanted = [i for i, g in enumerate(grads) if g is not None
+              and again.live[i].requires_grad]
+    targets = [t for t in dict.fromkeys((*again.inputs, *parameters.returned,
+                                         *own)) if t.requires_grad]
+    found = dict(zip(targets, torch.autograd.grad(
+        [again.live[i] for i in wanted], targets, [grads[i] for i in wanted],
+        create_graph=True, allow_unused=True)))
+    if adds:
+        left_out = {*parameters.left_out()}
+        for p in own[1:]:
+            if found.get(p) is not None and p not in left_out:
+                p.grad = found[p] if p.grad is None else p.grad + found[p]
+    elif own:
+        parameters.asked.note(own, [found.get(p) for p in own])
+    return (*(found.get(t) for t in again.inputs),
+            *(found.get(p) for p in parameters.returned),
+            *(found.get(p) if adds else None for p in parameters.sample),
+            *(None for _ in instance.again))
