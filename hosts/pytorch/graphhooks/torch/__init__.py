@@ -44,6 +44,7 @@ A folder reads those after it, and none before it:
       planned.py        passes, in the structs of C
       instance.py       what is known of a segment's graphs, slot by slot
       recording.py      a pass becomes a graph
+      state.py          what a forward begins with, to run once more
       forwards.py       a forward does
       backwards.py      a backward does
       instead.py        an eager backward in a graph's place

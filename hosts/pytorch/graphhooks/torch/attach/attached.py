@@ -29,6 +29,7 @@ from ..offload.offload import NAMES, Nothing as NoOffload, Offload, asked
 from ..record.flights import Flights
 from ..record.owner import Owner
 from ..record.pools import Pools
+from ..record.state import before_pass
 from ..shapes import banks
 from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
@@ -171,7 +172,11 @@ class Attached(Owner):
 
     def _flight(self, recording) -> tuple:
         """What a recording shares memory with, besides its slot; what others
-        have there is let go."""
+        have there is let go.  A forward's begins with the state of now."""
+        if recording.direction == 0:
+            for segment in self.segments:
+                if segment.index == recording.segment:
+                    segment.state = before_pass(segment)
         bank = self.banks.declared[recording.bank]
         self.pools.hold(bank, recording.slot)
         return self.recording or self.pools.flight(bank, recording.slot,

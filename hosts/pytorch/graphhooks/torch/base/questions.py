@@ -12,8 +12,7 @@ from __future__ import annotations
 # As the library asks about passes, which it tells apart by smaller numbers.
 BESIDE = 0xff0000  # a call that is no pass of a training
 TRIAL = 0xff0001  # whether a module is tried
-YIELDS = 0xff0002  # whether a recording may let autograd's graph go
-SPENT = 0xff0003  # whether one has, so that modules run again
+SPENT = 0xff0003  # whether autograd's graph is gone, so modules run again
 FLIGHT = 0xff0004  # which signature a microbatch is of
 ROOM = 0xff0005  # whether a bank may give way for another one
 VERIFY = 0xff0006  # whether a replay is run eagerly too, and what it has shown
@@ -21,7 +20,6 @@ VERIFY = 0xff0006  # whether a replay is run eagerly too, and what it has shown
 _PLACES = {
     BESIDE: "a call of {} that is none of a training, as of an evaluation",
     TRIAL: "an eager call of {}",
-    YIELDS: "the first backward of {}",
     SPENT: "an eager backward of {}",
     FLIGHT: "the beginning of a microbatch, in {}",
     ROOM: "the recording of another shape, in {}",

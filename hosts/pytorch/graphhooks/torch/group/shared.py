@@ -22,7 +22,7 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 from ... import _abi
 from ...errors import Error
 from ..base.private import current_pass, is_transformed, raw_stream
-from ..base.questions import BESIDE, SPENT, YIELDS
+from ..base.questions import BESIDE, SPENT
 from ..record import checkpoint
 from ..step.segment import Segment
 from ..step.served import trains
@@ -196,16 +196,10 @@ class Shared(Segment):
 
     # ---- backward -------------------------------------------------------
 
-    def may_spend(self, instance) -> bool:
-        """Where one rank has to run its modules again, all do, as they hold
-        collectives: so all have to be able to."""
-        can = self.owner.ranks.ask(self, YIELDS,
-                                   int(super().may_spend(instance)))
-        return all(map(any, can))
-
-    def has_spent(self, instance) -> bool:
-        return instance.may_spend and any(map(any, self.owner.ranks.ask(
-            self, SPENT, int(instance.spent))))
+    def must_run_again(self, instance) -> bool:
+        """Where one rank must, all do, as its modules hold collectives."""
+        return any(map(any, self.owner.ranks.ask(
+            self, SPENT, int(super().must_run_again(instance)))))
 
     def decline_backward(self, instance, microbatch: int) -> None:
         """For good, on all: none comes by the forward's graph again."""

@@ -136,6 +136,10 @@ class Settings:
         for put_back in self._before:
             put_back()
 
+    def tensors(self) -> list:
+        return [value for value in self._values.values()
+                if isinstance(value, torch.Tensor)]
+
     def _take(self, found: Found) -> None:
         self._held, self._values = found.held, found.values
         self.weights = found.weights

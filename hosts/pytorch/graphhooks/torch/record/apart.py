@@ -233,8 +233,7 @@ class Apart(Instance):
                     lent(self.beginning.buffers, self.copies):
                 # Functions may write what they are given, and give it back.
                 of_inputs, of_parameters, again = take_grads(
-                    segment, self, [copy_of(grads[i]) for i in self.wanted],
-                    keep=False)
+                    segment, self, [copy_of(grads[i]) for i in self.wanted])
         finally:
             theirs.put_back()
         self.expected = (*of_inputs,

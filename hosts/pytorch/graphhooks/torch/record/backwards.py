@@ -1,9 +1,9 @@
 """How a backward becomes a graph.
 
-It is recorded before it runs; it then runs as any other that is recorded.
-Should that fail, it runs eagerly: on autograd's graph, or where that has been
-let go on the way, on that of modules that have run once more
-(`can_run_again`).
+It is recorded before it runs, once; it then runs as any other that is
+recorded.  Should that fail, it runs eagerly: on autograd's graph, or where
+autograd has begun, which lets go on its way as functions do, on that of
+modules that have run once more (`_run_again`).
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -41,12 +41,15 @@ def begin(segment, instance: Instance, microbatch: int, grads):
     segment.varies |= len(instance.wanted) < len(grads) or any(
         type(layout) is strides.Over for layout in instance.layouts)
     given = segment.read(instance, grads)
-    instance.may_spend = segment.may_spend(instance)
     flags.catch_up(segment.parameters.all, instance.leaves)
     if segment.refused is None and segment.parameters.have_other_mains():
         segment.refuse("the main_grad of a parameter was set to another "
                        "buffer between a forward and its backward; set it "
                        "before the forward")
+    if segment.refused is None and instance.before.was_written():
+        segment.refuse("a parameter, or what it was given, was written in "
+                       "place between a forward and its backward; write it "
+                       "before the forward, or after the backward")
     if instance.spent and segment.refused is None:
         _leave_out(segment, instance.signature)
     if segment.refused is None and instance.signature.refused is None:
@@ -58,10 +61,13 @@ def begin(segment, instance: Instance, microbatch: int, grads):
         segment.decline_backward(instance, microbatch)
     if segment.refused is not None or instance.backward is None \
             or instance.signature.refused is not None:
-        return _eagerly(segment, instance, microbatch, given)
+        results = _eagerly(segment, instance, microbatch, given)
+        segment.look_unfinished()
+        return results
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = None
-    instance.before = instance.numbers = None
+    instance.before, instance.given = None, ()
+    segment.look_unfinished()
     instance.groups = ()
     return segment.run_back(instance, microbatch, grads)
 
@@ -140,11 +146,10 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
     return found
 
 
-def take_grads(segment, instance: Instance, grads, keep=True):
+def take_grads(segment, instance: Instance, grads):
     """Runs autograd's backward; what it finds for inputs, for parameters, and
     for inputs once more.  Reentrant checkpointing runs the modules in it.
-    Where it may, autograd lets go on its way, and gradients come to lie there;
-    not if it is to `keep` all for another time."""
+    Autograd lets go on its way, and gradients come to lie there."""
     grads = list(map(strides.as_laid, grads, instance.layouts))
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
     parameters = segment.parameters
@@ -152,14 +157,13 @@ def take_grads(segment, instance: Instance, grads, keep=True):
               if leaf is not p}  # whose gradient autograd adds up
     inputs = strides.Laid(instance.inputs)
     returned = strides.Laid([leaves[p] for p in parameters.returned])
-    instance.spent = not keep
+    instance.spent = True
     reading = segment.owner.offload.reading(segment, instance)
     try:
         with undisturbed(segment.draws), \
                 parameters.replaced_by(instance.leaves), reading:
             torch.autograd.backward(
-                [instance.live[i] for i in instance.wanted], grads,
-                retain_graph=keep)
+                [instance.live[i] for i in instance.wanted], grads)
     finally:
         of_inputs = inputs.out(_taken(instance.inputs))
         of_parameters = dict(zip(leaves, _taken(leaves.values())))
@@ -176,45 +180,59 @@ def take_grads(segment, instance: Instance, grads, keep=True):
     return reading.end(of_inputs, of_parameters, again)
 
 
-def can_run_again(segment, instance: Instance) -> bool:
-    """Whether the modules then give the same, and leave the same: they draw
-    nothing, and have no buffers or other tensors that they might change."""
-    return segment.draws is False and not instance.attributes and not any(
-        b is not None for site in segment.sites
-        for m in site.module.modules()
-        for b in private.buffers_of(m).values())
-
-
 def _host_numbers(segment) -> HostNumbers:
     return HostNumbers(segment.owner.captures.generators,
                        segment.settings.generators)
 
 
-def _run_again(segment, instance: Instance) -> None:
-    """On what the forward has read, for autograd's graph.  Python is as it was
-    then; should anything else have changed since, the outputs tell."""
-    now = Attributes(segment)
-    numbers = _host_numbers(segment)
+def _run_again(segment, instance: Instance) -> Instance:
+    """For another autograd's graph, on what the forward has read.  Should
+    something have changed since that nobody knows of, the outputs tell; they
+    are others too where kernels add in any order, and then every time."""
+    again = _forward_again(segment, instance)
+    if not _are_same(instance, again.live, instance.outputs):
+        before, again = again, _forward_again(segment, instance)
+        if _are_same(instance, again.live, before.live):
+            raise Error(f"{segment.name}: its backward cannot be recorded, "
+                        "and its modules do not give again what they gave in "
+                        "the forward; detach, or leave this one out of the "
+                        "layers")
+        segment.owner.say(segment.name, "its backward could not be recorded, "
+                          "and its modules give other numbers each time, so "
+                          "gradients of this pass are not eager's to the bit")
+    again.wanted, again.layouts = instance.wanted, instance.layouts
+    again.groups = instance.groups
+    flags.catch_up(segment.parameters.all, again.leaves)
+    note_uses(segment, again)
+    return again
+
+
+def _forward_again(segment, instance: Instance) -> Instance:
+    """From the state of then, and without a trace in that of now."""
+    owner = segment.owner
+    now = instance.before.now()
+    owner.things.look()
+    settings = Settings(segment.sites, owner.things)
     again = Instance(instance.signature)
     again.inputs = instance.inputs
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     instance.before.put_back()
-    instance.numbers.put_back()
     try:
         with torch.enable_grad(), torch.autocast(
                 "cuda", instance.autocast, instance.autocast is not None):
-            found = play(segment, again, args, kwargs,
-                         segment.owner.offload.plain).tensors
+            again.live = play(segment, again, args, kwargs,
+                              owner.offload.plain).tensors
     finally:
         now.put_back()
-        numbers.put_back()
-    if not all(map(are_same_bits, found, instance.outputs)):
-        raise Error(f"{segment.name}: its backward cannot be recorded, and "
-                    "its modules do not give again what they gave in the "
-                    "forward; detach, or leave this one out of the layers")
-    instance.live, instance.leaves, instance.spent = found, again.leaves, False
-    flags.catch_up(segment.parameters.all, instance.leaves)
-    note_uses(segment, instance)
+        settings.put_back()
+    return again
+
+
+def _are_same(instance, tensors, others) -> bool:
+    """But for outputs that somebody has written since, as autograd allows."""
+    return all(are_same_bits(tensor, other) for tensor, other, (given, then)
+               in zip(tensors, others, instance.given)
+               if private.version(given) == then)
 
 
 def are_same_bits(tensor, other) -> bool:
@@ -242,8 +260,7 @@ def _differentiate(segment, instance, grads, found, places):
                 flags.noted(parameters.all, instance.leaves) as marks, \
                 segment.owner.things.watching(True):
             of_inputs, of_parameters, again = take_grads(
-                segment, instance, grads,
-                keep=not instance.may_spend)
+                segment, instance, grads)
     finally:
         landing.close()
     found.marks = marks
@@ -327,8 +344,8 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
     forward has left at its own addresses, or has read there."""
     parameters = segment.parameters
     with eager_pass(segment, instance, microbatch, grads):
-        if segment.has_spent(instance):
-            _run_again(segment, instance)
+        if segment.must_run_again(instance):
+            instance = _run_again(segment, instance)
         with flags.carried(parameters.all, instance.leaves), OnTheHost():
             of_inputs, of_parameters, again = take_grads(
                 segment, instance, grads)

@@ -12,8 +12,7 @@ import torch
 
 from ..base import memory, private, tree
 from ..grad import contributions
-from ..guard.attributes import Attributes, refuse_set
-from ..guard.draws import HostNumbers
+from ..guard.attributes import refuse_set
 from ..guard.settings import Settings
 from .instance import Instance
 from .recording import (capture, closing, contents, note_uses, play,
@@ -25,11 +24,8 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     owner = segment.owner
     instance = Instance(signature)
     with closing(owner):
-        attributes = instance.before = Attributes(segment)
+        before = segment.state
         settings = _settings(segment)
-        instance.numbers = HostNumbers(
-            owner.captures.generators,
-            (settings or segment.settings).generators)
         segment.parameters.find_elsewhere(
             (settings or segment.settings).weights)
         segment.parameters.sort(owner.uses.by_autograd, segment.note_others)
@@ -39,10 +35,9 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
         for inside, outside in zip(instance.inputs, tensors):
             inside.requires_grad_(outside.requires_grad)
         if not capture(segment, signature, 0, lambda: _run(
-                segment, instance, attributes, settings, tensors, args,
+                segment, instance, before, settings, tensors, args,
                 kwargs)):
-            attributes.put_back()
-            instance.numbers.put_back()
+            before.undo()
             if settings is not None:
                 settings.put_back()
             return None
@@ -53,11 +48,12 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     instance.serial = owner.flights.next_serial()
     instance.pool = owner.captures.pool
     segment.parameters.note_old()
-    instance.attributes = attributes.tensors()
+    instance.attributes = before.attributes.tensors()
     instance.outputs = [o.detach() for o in instance.live]
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
     segment.instances[signature.bank.number, instance.slot] = instance
+    segment.unfinished = True
     owner.verify.note_recorded(segment, instance)
     owner.banks.note_recorded(signature, instance)
     return instance
@@ -72,7 +68,7 @@ def _settings(segment) -> Settings | None:
     return Settings(segment.sites, segment.owner.things)
 
 
-def _run(segment, instance: Instance, attributes, settings, tensors, args,
+def _run(segment, instance: Instance, before, settings, tensors, args,
          kwargs):
     if settings is not None:
         settings.refuse_unfit()
@@ -82,7 +78,7 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
     if torch.is_autocast_enabled():
         instance.autocast = torch.get_autocast_dtype("cuda")
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
-    before = contents(args, kwargs)
+    given = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]
     kept = memory.allocated(segment.owner.device)
     results = play(segment, instance, args, kwargs,
@@ -91,8 +87,8 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
         + sum(group.nbytes for group in instance.groups)
     if versions != [*map(private.version, instance.inputs)]:
         raise tree.Unfit("it changes in place what it is given")
-    instance.numbers.refuse_draws("it")
-    if before != contents(args, kwargs):
+    before.numbers.refuse_draws("it")
+    if given != contents(args, kwargs):
         raise tree.Unfit("it changes a list or dict that it is given")
     if not segment.places.are_kept():
         raise tree.Unfit("it replaces a parameter or a buffer")
@@ -101,7 +97,7 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
         raise tree.Unfit("nothing that comes out of it needs a gradient")
     refuse_set(segment.parameters.all, instance.leaves, "a parameter")
     _refuse_hooks(instance)
-    _refuse_others(instance, attributes, results)
+    _refuse_others(instance, before.attributes, results)
     if settings is not None and settings.settle("it") \
             and not segment.has_failed:
         raise tree.Passing("it runs functions that it had not run before")

@@ -13,10 +13,10 @@ class Instance:
     """A segment in one slot: what its graphs read and write."""
 
     __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
-                 "before", "numbers", "leaves", "live", "spoiled", "spent",
+                 "before", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "node", "attributes",
-                 "groups", "origin", "signature", "pool", "may_spend", "left", "looks",
+                 "groups", "origin", "signature", "pool", "given", "left", "looks",
                  "apart", "kept")
 
     def __init__(self, signature=None):
@@ -31,10 +31,9 @@ class Instance:
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded
         self.spoiled = False  # what its backward reads, for this time
-        self.may_spend = False  # a recording autograd's graph
-        self.spent = False  # which it has
-        self.before = None  # attributes of before the forward
-        self.numbers = None  # the host's random ones, of then
+        self.spent = False  # autograd has begun with its graph
+        self.before = None  # the state before the forward (state.py)
+        self.given = ()  # versions of what the caller has of the outputs
         self.outputs = ()  # the same without
         self.shape = []  # the form of each module's result
         self.constant = ()  # the outputs that need no gradient

@@ -131,7 +131,7 @@ def _go_back(segment, again, instance, grads) -> tuple:
     again.again = instance.again  # as autograd's node has it
     with flags.carried(*zip(*lent) if lent else ((), ())):
         of_inputs, of_parameters, more = take_grads(
-            segment, again, [grads[i] for i in again.wanted], keep=False)
+            segment, again, [grads[i] for i in again.wanted])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
             *(of_parameters[p] for p in parameters.sample), *more)
 

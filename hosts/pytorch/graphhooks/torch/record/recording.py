@@ -12,6 +12,7 @@ import contextlib
 import sys
 
 import torch
+from torch.cuda import is_current_stream_capturing
 
 from ... import _abi
 from ..base import private, tree
@@ -115,7 +116,8 @@ def apart_from_caches():
                            torch.is_autocast_cache_enabled())
             torch.set_autocast_cache_enabled(False)
         # Below a mode that sees every operation it compiles nothing anyway.
-        if "torch._dynamo" in sys.modules and private.dispatch_mode() is None:
+        if "torch._dynamo" in sys.modules and is_current_stream_capturing() \
+                and private.dispatch_mode() is None:
             stack.enter_context(
                 torch.compiler.set_stance("fail_on_recompile"))
         yield

@@ -28,6 +28,7 @@ class WayBack(Called):
         super().__init__(owner, index, name)
         self.parameters = Parameters(modules.values(), owner.comparisons)
         self.sums = Sums(self)
+        self.unfinished = False  # a backward is still to be recorded
         self.busy = -1, 0  # the last step with too few slots, and microbatches
 
     def take_back(self, home: Home) -> None:
@@ -170,13 +171,18 @@ class WayBack(Called):
 
     # ---- a recording -----------------------------------------------------
 
-    def may_spend(self, instance) -> bool:
-        """Whether the recording of a backward may let autograd's graph go."""
-        return backwards.can_run_again(self, instance)
+    def look_unfinished(self) -> None:
+        """Whether the backward of a recorded forward is still to come, maybe
+        after another pass of the forward."""
+        self.unfinished = any(
+            instance.live is not None and instance.signature.refused is None
+            for instance in self.instances.values())
 
-    def has_spent(self, instance) -> bool:
-        """Whether one has."""
-        return instance.spent
+    def must_run_again(self, instance) -> bool:
+        """For an eager backward: autograd's graph of the recording may be
+        gone, or is wanted for a recording that is still to come."""
+        return instance.spent or (self.refused is None and
+                                  instance.signature.refused is None)
 
     def decline_backward(self, instance, microbatch: int) -> None:
         """Its recording is not tried; where ranks share it they hear so."""

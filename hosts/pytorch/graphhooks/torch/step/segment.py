@@ -27,6 +27,7 @@ from ..grad import watchers
 from ..guard.places import Places
 from ..guard.settings import Settings
 from ..record import checkpoint, forwards, recording
+from ..record.state import before_pass
 from .back import WayBack
 from .chain import Chain
 from .replay import replay
@@ -48,6 +49,7 @@ class Segment(WayBack):
                       if inner is not m for h in hooks_of(inner)]
         self.hooks += GLOBAL_HOOKS
         self.settings: Settings | None = None  # what graphs read in Python
+        self.state = None  # before the pass at hand, if it is recorded
         self.misfit: str | None = None  # of a call's packed arguments
         self.seen = -1  # the last microbatch that came by
         self.places = Places(modules.values())
@@ -123,6 +125,7 @@ class Segment(WayBack):
         """Their graphs are gone.  What is added lies apart from them."""
         for key in [k for k in self.instances if k[0] == bank]:
             del self.instances[key]
+        self.look_unfinished()
         if not self.parameters.adds:
             self.parameters.homes = [h for h in self.parameters.homes
                                      if h.bank != bank]
@@ -237,6 +240,8 @@ class Segment(WayBack):
         if owner.evaluation.was_here:
             owner.evaluation.leave()
         before = owner.verify.before(self) if self.due else None
+        if self.unfinished:
+            self.state = before_pass(self)
         action = self.enter(0, tensors, microbatch, bank.number)
         if action == _REPLAYED:
             instance = self.instances[bank.number, self.decision.slot]
@@ -261,6 +266,8 @@ class Segment(WayBack):
         outputs = replay(self, instance, microbatch, tensors)
         if type(outputs) is not tuple:
             outputs = (outputs,)
+        if instance.live is not None:  # its backward is to be recorded
+            self.state.note_pass(instance, tensors, outputs)
         if len(self.sites) > 1:
             return self.chain.play(instance, outputs, tensors)
         shape = instance.shape[0]
