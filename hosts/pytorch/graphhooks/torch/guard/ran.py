@@ -36,6 +36,10 @@ _BY_ANY_NAME = frozenset((_PYTHON + file, name) for file, name in (
     ("dataclasses.py", "replace"), ("inspect.py", "getmembers")))
 
 
+def _place_of(code) -> tuple:
+    return code.co_filename, code.co_firstlineno, code.co_name
+
+
 class Ran:
     """Functions that ran, by their code, and the names in them.  `codes` of
     None: any may have, and read any name."""
@@ -47,7 +51,9 @@ class Ran:
         self.is_guessed = self.is_any  # with limits of how far one looks
         self.own: list = []  # codes of neither torch nor Python
         names = set(names)
-        for code in codes or ():
+        # In one order: where two functions have a name, the first found has
+        # it alone, and that has to be the same one at each look.
+        for code in sorted(codes or (), key=_place_of):
             names.update(names_of(code)[1])
             if _is_of_others(code):
                 self.is_any |= (code.co_filename, code.co_name) \
@@ -109,6 +115,7 @@ def functions_of(codes) -> list:
     they are frozen; then others with the same globals do."""
     found = [f for f in gc.get_referrers(*codes) if codes
              and type(f) is types.FunctionType and f.__code__ in codes]
+    found.sort(key=lambda f: f.__qualname__)  # as some share a code
     known = {f.__code__ for f in found}
     files: dict = {}
     for module in [*sys.modules.values()]:
