@@ -6,7 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, SEGMENTS, Block, Model, same)
+from models import (COUNTS, GRAINS, LAYERS, SEGMENTS, Block, Model, collect,
+                    same)
 
 from graphhooks import Error
 
@@ -160,3 +161,19 @@ def test_layers_that_are_called_in_another_order(pair, order, in_flight):
         run.steps(COUNTS[:2], in_flight=in_flight)
 
     pair(train, model=Ordered, eager=["order"])
+
+
+def test_a_forward_that_is_let_go_leaves_no_node(runs):
+    """What a segment was given has the node of the one before it, and nobody
+    holds that any longer than autograd."""
+    run = runs(grain="layer")
+    run.steps([2, 2, 2])
+    loss = run.loss()
+    instances = [i for segment in run.attached.segments
+                 for i in segment.instances.values()]
+    assert any(i.node is not None and i.node() is not None for i in instances)
+    del loss
+    run.notes.clear()
+    collect()
+    assert not any(i.node is not None and i.node() is not None
+                   for i in instances)

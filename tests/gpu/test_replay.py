@@ -11,6 +11,7 @@ import pytest
 from models import same, torch
 
 from graphhooks import Error
+from graphhooks.torch.record.instance import Instance
 from graphhooks.torch.step.replay import replay
 
 
@@ -32,8 +33,10 @@ class Segment:
 
 
 def instance(*outputs, constant=(), again=(), unused=()):
-    return SimpleNamespace(outputs=outputs, constant=constant, again=again,
-                           unused=unused, node=None, call=None)
+    made = Instance()
+    made.outputs, made.constant, made.again = outputs, constant, again
+    made.unused, made.call = unused, None
+    return made
 
 
 def ones(value=1):

@@ -15,9 +15,9 @@ class Instance:
     __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
                  "before", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
-                 "wanted", "layouts", "alone", "backward", "node", "attributes",
-                 "groups", "origin", "signature", "pool", "given", "left", "looks",
-                 "apart", "kept")
+                 "wanted", "layouts", "alone", "backward", "node",
+                 "attributes", "groups", "came", "signature", "pool", "given",
+                 "left", "looks", "apart", "kept")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -44,7 +44,7 @@ class Instance:
         self.layouts = ()  # how these lie in memory (strides.py)
         self.alone = ()  # those of them that a parameter depends on alone
         self.backward: Backward | None = None
-        self.origin = None  # of the last forward (instead.py)
+        self.came = None  # to the origin of the last forward (instead.py)
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
         self.groups = []  # that are offloaded, until the backward is recorded
@@ -52,6 +52,12 @@ class Instance:
         self.looks = 0  # how many were
         self.apart = None  # the pass beside the replay at hand
         self.kept = 0  # bytes that a forward keeps for its backward
+
+    @property
+    def origin(self):
+        """Of the last forward, while autograd has its node: what it was given
+        has the nodes of all before, which else would stay, and their slots."""
+        return None if self.came is None else self.came()
 
 
 class Backward:

@@ -27,7 +27,7 @@ class Origin:
     """What a forward was of."""
 
     __slots__ = ("tensors", "numbers", "count", "written", "is_back",
-                 "is_eager")
+                 "is_eager", "__weakref__")
 
     def __init__(self, tensors, numbers):
         self.tensors = tensors  # that it was given; None: let go

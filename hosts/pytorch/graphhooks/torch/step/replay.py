@@ -27,7 +27,7 @@ class Replay(torch.autograd.Function):
         ctx.flight = flight
         instance = flight[1]
         instance.node = weakref.ref(ctx)
-        instance.origin = flight[5]
+        instance.came = weakref.ref(flight[5])
         ctx.set_materialize_grads(False)
         outputs = instance.outputs
         # Not detach(), whose result is a view, and shares its version with
