@@ -159,13 +159,18 @@ gh_status gh_memory_alloc(struct gh_memory *m, uint64_t bytes, void **address_p,
     return status;
 }
 
+bool gh_memory_holds(const struct gh_memory *m)
+{
+    return m->holds || !is_alone(m);
+}
+
 void gh_memory_free(struct gh_memory *m, void *address, uint64_t bytes)
 {
     if (address == NULL) {
         return;
     }
     if (m->host->device_free == NULL) {
-        if ((!m->holds && is_alone(m)) || !hold(m, address, bytes)) {
+        if (!gh_memory_holds(m) || !hold(m, address, bytes)) {
             free_by_driver(m, address, bytes);
         }
         return;

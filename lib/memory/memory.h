@@ -45,6 +45,9 @@ gh_status gh_memory_alloc(struct gh_memory *memory, uint64_t bytes,
 /* Work that uses the memory may still be running: it is waited for, on every
  * stream that is known and not captured.  NULL is allowed. */
 void gh_memory_free(struct gh_memory *memory, void *address, uint64_t bytes);
+/* Whether nothing may be freed within a step, be it the device's memory or the
+ * host's: cuMemFreeHost waits as cuMemFree does. */
+bool gh_memory_holds(const struct gh_memory *memory);
 /* Tells the process of a session that has a device. */
 void gh_memory_open(struct gh_memory *memory);
 /* Holds memory of gh_device_alloc() in any case. */

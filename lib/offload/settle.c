@@ -133,9 +133,13 @@ static void keep_unplaced(struct gh_offload *o)
     }
 }
 
-/* Gives back the pinned memory that the decision has no use for. */
+/* Gives back the pinned memory that the decision has no use for, unless a rank
+ * may be waiting for this one. */
 static void trim_pinned(struct gh_offload *o, uint32_t in_flight)
 {
+    if (gh_memory_holds(o->memory)) {
+        return;
+    }
     for (const struct gh_pinned_size *size = o->pinned.sizes; size != NULL;
          size = size->next) {
         uint64_t used = 0;
