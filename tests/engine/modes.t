@@ -24,8 +24,11 @@ train()
     rm -f "$scratch/out.json"
     # shellcheck disable=SC2086 # words
     env $settings "$builddir/gh-engine" --driver "$driver" $small --quiet \
-        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/err"
+        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/all"
     status=$?
+    # Of few layers no group may go, which the log says.
+    grep -v '^graphhooks: warning: offload: nothing is offloaded' \
+        "$scratch/all" > "$scratch/err"
     lines=${said:+1}
     if [ "$(grep -c "$said" "$scratch/err")" -ne "${lines:-0}" ] ||
         [ "$(wc -l < "$scratch/err")" -ne "${lines:-0}" ]; then
@@ -304,7 +307,7 @@ is "$(value copies)" 66 "which is what attention alone copies"
 # Nothing goes backward through whole numbers, and the library says so.
 train "later, by part of experts" GRAPHHOOKS_LOG=off -- --model moe --delay-wgrad 1 \
     --granularity part
-is "$(value wgrad_replays)" 126 "a part without weights leaves nothing for later"
+is "$(value wgrad_replays)" 84 "a part without weights leaves nothing for later"
 
 # ---- a bank for each shape -----------------------------------------------
 # 4+6+8+3+4 microbatches take three lengths in turn, in four slots.

@@ -31,8 +31,11 @@ train()
     shift
     # shellcheck disable=SC2086 # words
     env $settings timeout 120 "$builddir/gh-engine" $small \
-        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/err"
+        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/said"
     status=$?
+    # Of few layers no group may go, which the log says.
+    grep -v '^graphhooks: warning: offload: nothing is offloaded' \
+        "$scratch/said" > "$scratch/err"
     [ "$status" -eq 0 ] &&
         { [ ! -s "$scratch/err" ] || [ "$driver" = cuda ]; } &&
         grep -q '"bitwise_equal": true' "$scratch/out.json"

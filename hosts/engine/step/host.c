@@ -231,7 +231,7 @@ static int read_plan(struct host *host)
                                     PART_MAMBA);
         own->exchanges = has_either(model, own->first, own->last,
                                     PART_MOE_DISPATCH, PART_MOE_COMBINE);
-        own->has_weights = model_has_weights(model, own->first, own->last);
+        own->has_wgrad = (segment.flags & GH_SEGMENT_HAS_WGRAD) != 0;
         if (read_side(host, own->index, GH_SIDE_IN, &own->in) != 0 ||
             read_side(host, own->index, GH_SIDE_OUT, &own->out) != 0) {
             return -1;

@@ -238,7 +238,7 @@ static struct pass pass_of(const struct host *host, int segment,
         .stream = direction == GH_WGRAD ? stream_of_wgrad(trainer)
                                         : stream_of(trainer, microbatch),
         .leaves_wgrad = direction == GH_BACKWARD &&
-                        trainer->model.delay_wgrad && which->has_weights,
+                        trainer->model.delay_wgrad && which->has_wgrad,
         .x_input = -1,
         .dy_input = -1,
     };
@@ -365,7 +365,7 @@ int passes_wgrad(struct host *host, int microbatch)
     for (int i = host->n_segments - 1; i >= 0; i--) {
         struct pass pass = pass_of(host, i, GH_WGRAD, microbatch);
 
-        if (pass.segment->has_weights && run_wgrad(host, &pass) != 0) {
+        if (pass.segment->has_wgrad && run_wgrad(host, &pass) != 0) {
             return -1;
         }
     }
@@ -411,7 +411,7 @@ int passes_node(struct host *host, const gh_overlap_node *node)
             status = run_forward(host, &pass, &none);
         } else if (node->direction == GH_BACKWARD) {
             status = run_backward(host, &pass, &none);
-        } else if (pass.segment->has_weights) {
+        } else if (pass.segment->has_wgrad) {
             status = run_wgrad(host, &pass);
         }
     }
