@@ -17,11 +17,12 @@ static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
 
 /* What the host was asked, and whether it is to fail from now on. */
 static struct others {
-    uint32_t gathers, aborts;
+    uint32_t gathers, numbers, aborts;
     bool gone, strange;
 } others;
 
-/* The second rank says what the first does; of settings its own number. */
+/* The second rank says what the first does; its own number where ranks say
+ * theirs, which they do once. */
 static gh_status gather(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n)
 {
@@ -30,7 +31,7 @@ static gh_status gather(void *user, uint32_t bank, const uint64_t *mine,
     for (uint32_t i = 0; i < N_RANKS * n; i++) {
         all[i] = mine[i % n];
     }
-    if (n > 8) {
+    if (n >= 8 && others.numbers++ == 0) {
         all[n] = 1;
     }
     return others.gone ? GH_ERR_STATE : GH_OK;
