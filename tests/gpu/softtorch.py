@@ -525,6 +525,15 @@ def _synchronize(*_) -> None:
         _Recorder.current.fail(_WAITED)
 
 
+def _be_torch() -> None:
+    """What stands in for torch's functions and classes is torch's: a layer
+    that asks whether a capture is open reads nothing of its own by that."""
+    for names in vars(softpool), globals():
+        for thing in [*names.values()]:
+            if getattr(thing, "__module__", None) == names["__name__"]:
+                thing.__module__ = "torch.cuda"
+
+
 def install() -> None:
     """Before graphhooks.torch is imported."""
     global _soft, _scratch, _device_of
@@ -548,6 +557,7 @@ def install() -> None:
     from graphhooks.torch.offload import pinned, ringed
 
     ran.OTHERS += (__file__.removesuffix("torch.py"),)
+    _be_torch()
 
     private.gpu = torch.device("cpu")
     ranks.all_gather = _unseen(ranks.all_gather)
