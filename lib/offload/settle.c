@@ -258,6 +258,7 @@ static gh_status ask(const struct gh_offload *o, struct question *q,
             .size_class = class_at(o, group->size_class),
             .bytes = group->bytes,
             .late = group->late,
+            .elsewhere = group->elsewhere,
             .fate = group->fate,
             .gap_ns = group->gap_ns,
         };

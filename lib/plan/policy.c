@@ -144,14 +144,21 @@ static uint32_t ring_places(const struct gh_policy *policy,
            gh_policy_out_places(policy, size_class);
 }
 
+static bool uses_rings(const struct gh_policy_group *group,
+                       uint32_t size_class)
+{
+    return goes(group) && group->size_class == size_class &&
+           !group->elsewhere;
+}
+
+/* Those that use its rings. */
 static uint32_t count_of_class(const struct gh_profile *profile,
                                uint32_t size_class)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < profile->n_groups; i++) {
-        count += goes(&profile->groups[i]) &&
-                 profile->groups[i].size_class == size_class;
+        count += uses_rings(&profile->groups[i], size_class);
     }
     return count;
 }
@@ -193,8 +200,9 @@ static uint32_t find_without_gain(const struct gh_policy *policy,
     return profile->n_classes;
 }
 
-/* All groups of the class stay, and others may have its pinned memory.  Of a
- * class that the pool has cut down, the pool is the reason. */
+/* All groups of the class that use its rings stay, and others may have its
+ * pinned memory.  Of a class that the pool has cut down, the pool is the
+ * reason. */
 static void keep_class(struct gh_profile *profile, uint32_t c)
 {
     enum gh_fate why = GH_FATE_NO_GAIN;
@@ -209,7 +217,7 @@ static void keep_class(struct gh_profile *profile, uint32_t c)
     for (uint32_t i = 0; i < profile->n_groups; i++) {
         struct gh_policy_group *group = &profile->groups[i];
 
-        if (group->size_class == c && goes(group)) {
+        if (uses_rings(group, c)) {
             group->fate = why;
         }
     }
@@ -223,7 +231,7 @@ static void forget_pool(struct gh_profile *profile)
         struct gh_policy_group *group = &profile->groups[i];
 
         if (group->fate == GH_FATE_POOL &&
-            !profile->classes[group->size_class].stays) {
+            (group->elsewhere || !profile->classes[group->size_class].stays)) {
             group->fate = GH_FATE_GOES;
         }
     }
@@ -411,6 +419,14 @@ static uint64_t freed(const struct gh_policy *policy,
 
         bytes += groups > places ? (groups - places) * profile->classes[c].bytes
                                  : 0;
+    }
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        const struct gh_policy_group *group = &profile->groups[i];
+
+        bytes += goes(group) && group->elsewhere
+                     ? profile->classes[group->size_class].bytes *
+                           policy->in_flight
+                     : 0;
     }
     return bytes;
 }

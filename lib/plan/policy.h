@@ -74,6 +74,7 @@ struct gh_policy_group {
     uint32_t size_class; /* an index */
     uint64_t bytes;      /* of its tensors that go */
     bool late;           /* it is saved just before its commit */
+    bool elsewhere;      /* the host moves it, and it has no ring */
     enum gh_fate fate;
     uint64_t gap_ns;          /* from commit to load; 0: unknown */
     uint64_t out_ns, back_ns; /* of its copies; 0: by the rates */

@@ -305,10 +305,21 @@ class Hooked(Deep):
 
 
 def test_some_layers_with_graphs_and_some_without(pair):
-    run = pair(lambda r: r.steps(), model=Hooked, refused="has hooks",
-               **offload(max_slots=8))
+    run = pair(lambda r: r.steps(in_flight=4), model=Hooked,
+               refused="has hooks", **offload())
     stats = moved(run)
     assert stats["out_bytes"] > 0 and stats["eager_back_bytes"] > 0
+    nothing_is_left(run)
+
+
+def test_layers_without_graphs_need_no_rings(pair):
+    """With one microbatch in flight the rings would free nothing of the others
+    alone."""
+    run = pair(lambda r: r.steps(), model=Hooked, refused="has hooks",
+               **offload())
+    stats = moved(run)
+    assert stats["going"] == [f"layers.{i}" for i in range(0, LAYERS, 2)]
+    assert stats["out_bytes"] == 0 and stats["eager_back_bytes"] > 0
     nothing_is_left(run)
 
 

@@ -165,6 +165,28 @@ static void test_no_gain(void)
            "and never smaller than was asked for");
 }
 
+static void test_no_rings_no_cost(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.in_flight = 1;
+    profile("abababb");
+    for (uint32_t i = 1; i < 7; i += 2) {
+        all[i].elsewhere = true;
+    }
+    is_str(settle(&policy, 7), "NGNGMGM",
+           "three groups that have no rings go, and two that have stay");
+    profile("aaaaaa");
+    all[1].elsewhere = all[3].elsewhere = true;
+    is_str(settle(&policy, 6), "NGNGNM",
+           "of one class those without rings go");
+    profile("aaaaaa");
+    all[1].elsewhere = all[3].elsewhere = true;
+    policy.pool_bytes = 1000;
+    is_str(settle(&policy, 6), "OGOOOM",
+           "and the first of them has the pinned memory of those that stay");
+}
+
 /* ---- auto -------------------------------------------------------------------- */
 
 static const struct gh_policy hiding = { .fraction = 0.1, /* not looked at */
@@ -768,6 +790,7 @@ int main(void)
     test_keep_bytes();
     test_fraction();
     test_no_gain();
+    test_no_rings_no_cost();
     test_pool();
     return done_testing();
 }
