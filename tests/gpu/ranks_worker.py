@@ -218,6 +218,11 @@ class Iterating(Varying):
         if dist.get_rank() == 0:
             self.numbers = iter(range(1000))
 
+    def forward(self, x, cu_seqlens, max_seqlen):
+        if x is None:
+            return next(self.numbers)
+        return super().forward(x, cu_seqlens, max_seqlen)
+
 
 class Filled(Model):
     """The last rank has fewer sequences than there is room for, from a
