@@ -486,3 +486,58 @@ def test_anomalies_are_looked_for_in_the_first_steps(pair, grain):
         run.steps()
 
     pair(train, grain=grain, eager=["anomaly"])
+
+
+@contextlib.contextmanager
+def tf32():
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+
+
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@contextlib.contextmanager
+def doubles():
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+class Makes(Block):
+    """Of the default dtype."""
+
+    def forward(self, x):
+        return super().forward(x) * (1 + torch.full((1,), 0.1).to(x.dtype))
+
+
+@GRAIN
+@pytest.mark.parametrize("chosen", [
+    lambda: sdpa_kernel(SDPBackend.MATH), tf32, deterministic, doubles],
+    ids=["attention", "tf32", "deterministic", "dtype"])
+def test_other_kernels_have_graphs_of_their_own(pair, grain, chosen):
+    """A graph has those that were chosen when it was recorded."""
+    def train(run):
+        run.steps([2, 2, 2])
+        before = run.attached and run.attached.stats()["recordings"]
+        for count in [2, 2, 2]:
+            with chosen():
+                run.step(count)
+        if run.attached:
+            assert run.attached.stats()["recordings"] > before
+        run.steps([2])
+
+    run = pair(train, grain=grain, eager=["input"], make=Makes)
+    assert any(word in run.attached.explain() for word in (
+        "sdp", "fp32_precision", "use_deterministic_algorithms", "dtype"))

@@ -87,6 +87,7 @@ A folder reads those after it, and none before it:
       comparisons.py    whether tensors are equal, without a wait for each
       notices.py        what is said of segments in the log
       questions.py      what ranks ask each other
+      switches.py       settings of torch by which operations choose a kernel
       private.py        what is used of torch beyond what it documents
 
 SPDX-License-Identifier: Apache-2.0

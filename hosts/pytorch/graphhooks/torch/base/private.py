@@ -108,6 +108,46 @@ try:
     # What makes torch.compile leave a function alone.
     from torch._C._dynamo import eval_frame as _dynamo
 
+    # What operations choose a kernel by, for all threads: the name that users
+    # know, who reads it, and who sets it.  The public ways take some times as
+    # long.
+    _C = torch._C
+    SWITCHES = (
+        ("the default dtype", torch.get_default_dtype,
+         torch.set_default_dtype),
+        ("flash_sdp", _C._get_flash_sdp_enabled, _C._set_sdp_use_flash),
+        ("mem_efficient_sdp", _C._get_mem_efficient_sdp_enabled,
+         _C._set_sdp_use_mem_efficient),
+        ("math_sdp", _C._get_math_sdp_enabled, _C._set_sdp_use_math),
+        ("cudnn_sdp", _C._get_cudnn_sdp_enabled, _C._set_sdp_use_cudnn),
+        ("the order of sdpa_kernel()",
+         lambda: tuple(_C._get_sdp_priority_order()),
+         lambda value: _C._set_sdp_priority_order([*value])),
+        ("fp16_bf16_reduction_math_sdp",
+         _C._get_math_sdp_allow_fp16_bf16_reduction,
+         _C._set_math_sdp_allow_fp16_bf16_reduction),
+        ("use_deterministic_algorithms", _C._get_deterministic_algorithms,
+         _C._set_deterministic_algorithms),
+        ("cudnn.enabled", _C._get_cudnn_enabled, _C._set_cudnn_enabled),
+        ("cudnn.benchmark", _C._get_cudnn_benchmark, _C._set_cudnn_benchmark),
+        ("cudnn.deterministic", _C._get_cudnn_deterministic,
+         _C._set_cudnn_deterministic),
+        ("allow_fp16_accumulation", _C._get_cublas_allow_fp16_accumulation,
+         _C._set_cublas_allow_fp16_accumulation),
+        ("allow_fp16_reduced_precision_reduction",
+         _C._get_cublas_allow_fp16_reduced_precision_reduction,
+         lambda value:
+         _C._set_cublas_allow_fp16_reduced_precision_reduction(*value)),
+        ("allow_bf16_reduced_precision_reduction",
+         _C._get_cublas_allow_bf16_reduced_precision_reduction,
+         lambda value:
+         _C._set_cublas_allow_bf16_reduced_precision_reduction(*value)),
+        *((f"fp32_precision of {what}",
+           functools.partial(_C._get_fp32_precision_getter, "cuda", what),
+           functools.partial(_C._set_fp32_precision_setter, "cuda", what))
+          for what in ("matmul", "conv", "rnn")),
+    )
+
     # ---- modules -------------------------------------------------------
     # Hooks of all modules.
     GLOBAL_HOOKS = [_module._global_forward_hooks,

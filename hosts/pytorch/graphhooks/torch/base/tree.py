@@ -14,9 +14,9 @@ import dataclasses
 import enum
 
 import torch
-from torch import is_autocast_enabled
 
 from ...errors import Error
+from .switches import switches
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({
@@ -84,8 +84,7 @@ def gather(value, tensors: list, key: list) -> None:
 def gather_call(args, kwargs) -> tuple[list, list]:
     """The tensors of a call, and what else it is."""
     tensors: list = []
-    # Without a word, of "cuda": a text takes torch as long as the rest.
-    key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
+    key = [switches()]
     for arg in args:
         gather(arg, tensors, key)
     if kwargs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from types import BuiltinFunctionType
 
-from ..base import tree
+from ..base import switches, tree
 from .attributes import PLAIN
 from .held import GONE
 
@@ -19,7 +19,7 @@ _ORDER = "the list of keyword arguments"
 
 def describe(site, key, args, kwargs) -> dict:
     """Texts by name of all that two calls must agree in."""
-    found = {"autocast": str(key[0] or "off"),
+    found = {**switches.in_words(key[0]),
              "training": str(site.module.training)}
     named = dict(zip(_names(site, len(args)), args))
     named.update(kwargs)

@@ -18,6 +18,7 @@ import torch
 from ... import _abi
 from ...errors import Error
 from ..base import private, tree
+from ..base.switches import switched
 from ..grad import chained, contributions, strides
 from ..grad.contributions import Contributions
 from ..grad.gradients import add_eagerly
@@ -218,8 +219,7 @@ def _forward_again(segment, instance: Instance) -> Instance:
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     instance.before.put_back()
     try:
-        with torch.enable_grad(), torch.autocast(
-                "cuda", instance.autocast, instance.autocast is not None):
+        with torch.enable_grad(), switched(instance.switches):
             again.live = play(segment, again, args, kwargs,
                               owner.offload.plain).tensors
     finally:

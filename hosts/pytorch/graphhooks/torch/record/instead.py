@@ -16,6 +16,7 @@ import torch
 
 from ..base import tree
 from ..base.private import keeps_graph
+from ..base.switches import switched
 from ..guard import flags
 from .apart import Before, traceless
 from .backwards import are_same_bits, take_grads
@@ -102,8 +103,7 @@ def _forward(segment, instance, origin, derived: bool, why) -> Instance:
         if origin.numbers is not None:
             owner.captures.put_numbers(origin.numbers)
         try:
-            with torch.enable_grad(), torch.autocast(
-                    "cuda", instance.autocast, instance.autocast is not None):
+            with torch.enable_grad(), switched(instance.switches):
                 results = play(segment, again, args, kwargs,
                                owner.offload.plain, leaves, origin.count)
         except tree.Unfit:

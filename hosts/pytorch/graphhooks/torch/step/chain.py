@@ -14,11 +14,12 @@ from __future__ import annotations
 import contextlib
 
 import torch
-from torch import is_autocast_enabled, is_grad_enabled
+from torch import is_grad_enabled
 
 from ...errors import Error
 from ..base import private, tree
 from ..base.private import nodes_so_far
+from ..base.switches import switches
 from ..grad import contributions
 from ..guard.settings import Settings
 from ..record import checkpoint
@@ -245,7 +246,8 @@ class Chain:
         """What has changed since the first module returned."""
         if _modes() != self._modes:
             return ("is called in another mode than those before: no_grad, "
-                    "autocast, or hooks of saved tensors such as "
+                    "autocast, other kernels of attention or another "
+                    "precision, or hooks of saved tensors such as "
                     "checkpointing's")
         why = self.why_in_another_mode(site)
         if why is not None:
@@ -430,8 +432,7 @@ class Chain:
 
 def _modes() -> tuple:
     """That a module may run in, without a word of them."""
-    return (is_grad_enabled(), checkpoint.hooks(),
-            is_autocast_enabled() and torch.get_autocast_dtype("cuda"))
+    return is_grad_enabled(), checkpoint.hooks(), switches()
 
 
 def takes_one(call) -> bool:
