@@ -42,7 +42,7 @@ class Seam:
         self._packed = None  # of the call at hand
         self.body = Body(self._run, layer._get_submodules_under_cudagraphs(),
                          name)
-        self._leftovers = _Leftovers(layer, self.body)
+        self._leftovers = Leftovers(layer, self.body)
         self._takes_attention = self._has_attention()
         layer.cuda_graphs.append(self)
         # Megatron's own makes a mask of zeros where there is none.
@@ -114,7 +114,7 @@ class Seam:
         vars(layer).pop("_get_te_cuda_graph_replay_args", None)
 
 
-class _Leftovers:
+class Leftovers:
     """What is in a layer and its dispatcher between two calls, and is of
     other microbatches: taken out while a segment runs, so that each call
     finds the same, and put back, or left as the call has set it."""
@@ -127,10 +127,11 @@ class _Leftovers:
         # Of what the segment runs alone: the rest has its own.
         self._flags = [names for names in map(vars, body.modules())
                        if _FLAG in names]
-        # Tensors that it has from the beginning, such as tables.
-        self._own = () if dispatcher is None else frozenset(
-            n for n, v in self._dispatcher.items()
-            if isinstance(v, torch.Tensor))
+        # Tensors that it has from the beginning, such as tables; it may have
+        # run before the attach.
+        self._own = frozenset(
+            n for kind in type(dispatcher).__mro__ for n in _names_in(
+                vars(kind).get("__init__")))
         self._kept: list = []
 
     def __enter__(self):
@@ -153,3 +154,8 @@ class _Leftovers:
             if name in _OF_DISPATCHER or (isinstance(value, torch.Tensor)
                                           and name not in self._own):
                 names[name] = None
+
+
+def _names_in(function) -> tuple:
+    code = getattr(function, "__code__", None)
+    return () if code is None else code.co_names
