@@ -96,12 +96,14 @@ def build(kind: str, **more):
 class Training:
     """Of one model, by Megatron's schedule."""
 
-    def __init__(self, kind, scope=None, wrap=None, **more):
+    def __init__(self, kind, scope=None, wrap=None, granularity="layer",
+                 **more):
         self.core = build(kind, **more)
         self.model = self.core if wrap is None else wrap(self.core)
         self.model.train()
         self.attached = None if scope is None else \
-            graphhooks.megatron.attach(self.model, scope=scope)
+            graphhooks.megatron.attach(self.model, scope=scope,
+                                       granularity=granularity)
         self.optimizer = torch.optim.SGD(self.core.parameters(), lr=0.1)
         self.numbers = torch.Generator().manual_seed(7)
         self.losses: list = []
@@ -136,6 +138,9 @@ class Training:
 
     def end(self) -> list:
         stats = self.attached and self.attached.stats()
+        if stats:
+            self.segments = [line for line in self.attached.explain()
+                             .splitlines() if "graphed" in line]
         if self.attached is not None:
             self.attached.detach()
         return stats
@@ -155,8 +160,9 @@ def differing(one: dict, other: dict) -> list:
 def pair():
     """Trains without graphs and with: the same bits, and all replays."""
     def go(train, kind, scope, wrap=None, **more):
+        with_graphs = {"granularity": more.pop("granularity", "layer")}
         one, two = Training(kind, None, wrap, **more), \
-            Training(kind, scope, wrap, **more)
+            Training(kind, scope, wrap, **with_graphs, **more)
         try:
             train(one)
             train(two)
@@ -173,6 +179,49 @@ def pair():
 @pytest.mark.parametrize("kind, scope", SCOPES)
 def test_a_scope_replays_all_microbatches(pair, kind, scope):
     pair(lambda t: t.steps(COUNTS), kind, scope)
+
+
+@pytest.fixture
+def whole(pair):
+    """As a pair, with all layers of the model in one segment."""
+    def go(train, kind, wrap=None, **more):
+        two = pair(train, kind, "", wrap, granularity="chunk", **more)
+        assert "forward" not in vars(two.core.decoder)
+        return two
+
+    return go
+
+
+@pytest.mark.parametrize("wrap", [False, True], ids=["plain", "ddp"])
+@pytest.mark.parametrize("kind", ["dense", "padded"])
+def test_all_layers_in_one_segment(whole, kind, wrap):
+    train = with_buffers(evaluates=True) if wrap \
+        else lambda t: t.steps(COUNTS)
+    two = whole(train, kind, wrapped() if wrap else None)
+    assert len(two.segments) == 1
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_an_attach_after_the_first_steps(granularity):
+    one, two = Training("padded"), Training("padded")
+    for training in one, two:
+        training.steps(COUNTS)
+        if training is two:
+            training.attached = graphhooks.megatron.attach(
+                training.model, scope="", granularity=granularity)
+        training.steps(COUNTS)
+    stats = two.end()
+    assert differing(one.state(), two.state()) == []
+    assert stats["refused"] == {} and stats["replays"] > 0
+
+
+def test_all_layers_in_one_segment_and_a_scope():
+    core = build("dense")
+    with pytest.raises(graphhooks.Error, match="takes layers whole"):
+        graphhooks.megatron.attach(core, scope="attn", granularity="chunk")
+    with graphhooks.megatron.attach(core, granularity="chunk"):
+        with pytest.raises(graphhooks.Error, match="has graphs already"):
+            graphhooks.megatron.attach(core, granularity="chunk")
 
 
 def wrapped(**options):

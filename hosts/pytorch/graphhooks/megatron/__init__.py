@@ -5,6 +5,7 @@ A folder of its own, and the only place that knows Megatron's names:
     attach.py      attach(): chunks of a model, their graphs and how these end
     seam.py        a layer's place for a graph: what is called there, and what
                    a schedule leaves in a layer between two calls
+    chunk.py       all layers of a chunk as one segment
     scope.py       which part of a layer is captured, in Megatron's words
     fp8.py         state of Transformer Engine outside of layers
     random.py      generators of random numbers that layers draw from

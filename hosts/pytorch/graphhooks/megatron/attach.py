@@ -10,6 +10,7 @@ import torch
 from ..errors import Error
 from ..torch import attach as attach_torch
 from . import names as megatron_names
+from .chunk import Whole
 from .fp8 import Quantization
 from .hooks import ParameterHooks
 from .random import generators_of
@@ -26,6 +27,7 @@ def attach(model_chunks, config=None, scope=None, **options):
     ``scope``: Megatron's words, "attn,moe_router"; by default
     ``config.cuda_graph_modules``.  Empty: whole layers.
     ``options``: as graphhooks.attach; each chunk has a session of its own.
+    With ``granularity="chunk"`` all layers of a chunk are one segment.
 
     Call it when the model is wrapped, before the first step; it does what
     Megatron's TECudaGraphHelper would.  Returns an ``Attached``.  Raises
@@ -52,15 +54,17 @@ class Attached:
     """Graphs of a model's chunks; ``detach`` gives its layers back."""
 
     def __init__(self, names, chunks, config, scope, options):
-        self._settings = Settings(names, chunks, config, scope)
+        whole = options.get("granularity") == "chunk"
+        self._settings = Settings(names, chunks, config, scope, whole)
         self._seams: list = []
         self._hooks: list = []
         self.chunks: list = []  # of graphhooks.attach, one for each
         self._quantization = Quantization(config) if config.fp8 else None
         try:
+            attach_one = self._attach_whole if whole else self._attach
             for i, chunk in enumerate(chunks):
-                self._attach(names, config, chunk, i if len(chunks) > 1
-                             else None, options)
+                attach_one(names, config, chunk, i if len(chunks) > 1
+                           else None, options)
             if not self.chunks:
                 words = ",".join(w.name for w in self._settings.words)
                 raise Error("no layer of this stage has what the scope "
@@ -86,6 +90,19 @@ class Attached:
         options = {"generators": generators_of(names), **options}
         self.chunks.append(attach_torch(
             chunk, [seam.body for seam in seams], **options))
+
+    def _attach_whole(self, names, config, chunk, number, options) -> None:
+        decoder = _decoder_of(names, chunk)
+        if decoder is None:
+            return
+        if "forward" in vars(decoder):
+            raise Error("the decoder has graphs already: detach those first")
+        self._seams.append(Whole(decoder, _named(number, "decoder")))
+        # One body is one segment, by whatever word.
+        options = {"generators": generators_of(names), **options,
+                   "granularity": "layer"}
+        self.chunks.append(attach_torch(
+            chunk, [self._seams[-1].body], **options))
 
     def stats(self) -> dict:
         """As graphhooks.attach, of all chunks together; ``chunks`` has those
@@ -142,15 +159,24 @@ def _named(number, name: str) -> str:
     return name if number is None else f"chunk {number}: {name}"
 
 
+def _inner(names, chunk):
+    """What has the decoder, or None."""
+    try:
+        return names.get_attr_wrapped_model(
+            chunk, "decoder", allow_none=False, return_model_obj=True)
+    except RuntimeError:
+        return None
+
+
+def _decoder_of(names, chunk):
+    return getattr(_inner(names, chunk), "decoder", None)
+
+
 def layers_of(names, chunk) -> list:
     """Those of the decoder, of multi-token prediction and of a vision model,
     and their names in the chunk."""
     found = []
-    try:
-        inner = names.get_attr_wrapped_model(
-            chunk, "decoder", allow_none=False, return_model_obj=True)
-    except RuntimeError:
-        inner = None
+    inner = _inner(names, chunk)
     if inner is not None:
         found += [(f"decoder.layers.{i}", layer)
                   for i, layer in enumerate(inner.decoder.layers)]

@@ -33,7 +33,8 @@ def words_of(scope, names) -> list | None:
 class Settings:
     """The configs of a model's chunks, set to the seam, and put back."""
 
-    def __init__(self, names, chunks, config, scope):
+    def __init__(self, names, chunks, config, scope, whole=False):
+        """`whole`: all layers together, for which nothing is set."""
         self._before: list = []
         self._layers: list = []
         words = words_of(scope, names)
@@ -43,6 +44,12 @@ class Settings:
                 "Megatron makes graphs itself: leave it out, or set it to "
                 f"{SEAM!r}")
         self.built = config.cuda_graph_impl == SEAM
+        if whole:
+            if words:
+                raise Error("granularity \"chunk\" takes layers whole, and "
+                            f"scope is {scope!r}: leave one of them out")
+            self.words: list = []
+            return
         if words is None:
             words = list(config.cuda_graph_modules) if self.built else []
         same = self.built and set(words) == set(config.cuda_graph_modules)
