@@ -48,6 +48,7 @@ DTYPES = {
     "fp16": torch.float16,
 }
 SETTLED = 3  # steps: one warms up, one records, one replays for the first time
+FIRST = 8  # steps in which all is recorded
 
 
 class Recipe:
@@ -58,7 +59,7 @@ class Recipe:
     without_gpu = ""  # what can be done then
     shares = False  # ranks run one model together, on the same text
 
-    def look(self) -> None:
+    def look(self, args) -> None:
         """Before all else: whether what the example needs is installed."""
 
     def open(self, world) -> None:
@@ -77,6 +78,24 @@ class Recipe:
 
     def attach_options(self, mode: str) -> dict:
         return {"scope": "attn,mlp"} if mode == "part" else {}
+
+    def training(self, args, world, run) -> "Training":
+        """A model and its loop, before anything is captured."""
+        return Training(args, world, self)
+
+    def attach(self, training, run, args, world):
+        """The one line that a training run needs, and its options here."""
+        import graphhooks
+
+        if run.mode == "eager":
+            return graphhooks.attach(training.model, graphs=False,
+                                     **options_of(run, args, world, self))
+        return graphhooks.attach(training.model, granularity=run.mode,
+                                 **options_of(run, args, world, self))
+
+    def determine(self) -> None:
+        """Kernels that give the same bits each time."""
+        determine()
 
 
 # ---- one run ---------------------------------------------------------------
@@ -106,6 +125,14 @@ class Run:
             t for i, t in enumerate(times) if i >= SETTLED and i != self.traced
         ]
         return statistics.median(settled or times or [0.0])
+
+    def capture_s(self) -> float:
+        """What the first steps took beyond as many microbatches of later
+        ones: warming up, recording."""
+        counts = [len(losses) for losses in self.losses]
+        each = self.median([t / n for t, n in zip(self.step_ms, counts)])
+        return sum(t - each * n for t, n in
+                   zip(self.step_ms[:FIRST], counts)) / 1e3
 
     def curve(self) -> list[float]:
         return [float(losses.double().mean()) for losses in self.losses]
@@ -188,11 +215,13 @@ class Training:
         self.model = ddp
         return float(torch.stack(losses).double().mean())
 
+    def state(self) -> dict:
+        """What a training comes to."""
+        return self.bare.state_dict()
 
-def attach(model, run: Run, args, world: World, recipe: Recipe):
-    """The one line that a training run needs, and its options here."""
-    import graphhooks
 
+def options_of(run: Run, args, world: World, recipe: Recipe) -> dict:
+    """Those of attach()."""
     options = recipe.attach_options(run.mode)
     if args.in_flight > 8:
         options["max_slots"] = args.in_flight
@@ -204,9 +233,7 @@ def attach(model, run: Run, args, world: World, recipe: Recipe):
         options["offload"] = args.offload
         options["offload_fraction"] = args.offload_fraction
         options["offload_min_bytes"] = args.offload_min_bytes
-    if run.mode == "eager":
-        return graphhooks.attach(model, graphs=False, **options)
-    return graphhooks.attach(model, granularity=run.mode, **options)
+    return options
 
 
 @contextlib.contextmanager
@@ -247,7 +274,7 @@ def loop(training: Training, run: Run, args, world: World, text: Text):
             bar.advance(float(run.losses[-1].mean()))
     run.weights = {
         name: value.detach().to("cpu", copy=True)
-        for name, value in training.bare.state_dict().items()
+        for name, value in training.state().items()
         if isinstance(value, torch.Tensor)
     }
     if cuda:
@@ -263,11 +290,11 @@ def train(run: Run, args, world: World, text: Text, recipe: Recipe) -> None:
         gc.collect()  # a run that failed is still held by its traceback
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(world.device)
-    training = Training(args, world, recipe)
+    training = recipe.training(args, world, run)
     attached = None
     try:
         if run.mode != "off":
-            attached = attach(training.model, run, args, world, recipe)
+            attached = recipe.attach(training, run, args, world)
         loop(training, run, args, world, text)
         if attached is not None:
             run.stats = attached.stats()
@@ -328,17 +355,21 @@ def run_all(args, world: World, text: Text, recipe: Recipe) -> bool:
     return equal
 
 
+def need_gpu(args) -> None:
+    if args.device == "cpu":
+        raise Fault("graphs need a GPU; --device cpu goes with --graphhooks "
+                    "off")
+
+
 def main(parser: Parser, recipe: Recipe, argv=None) -> int:
     args = parser.parse_args(argv)
     wanted = args.compare or [args.graphhooks]
     world = None
     try:
         check(args)
-        recipe.look()
-        if args.device == "cpu" and set(wanted) != {"off"}:
-            raise Fault(
-                "graphs need a GPU; --device cpu goes with --graphhooks off"
-            )
+        recipe.look(args)
+        if set(wanted) != {"off"}:
+            need_gpu(args)
         world = World(args.device, recipe.without_gpu)
         if args.sync_every and args.in_flight > 1 and world.size > 1:
             raise Fault(
@@ -347,7 +378,7 @@ def main(parser: Parser, recipe: Recipe, argv=None) -> int:
             )
         text = recipe.text(args, world)
         recipe.open(world)
-        determine()
+        recipe.determine()
         return 0 if run_all(args, world, text, recipe) else 1
     except Fault as fault:
         print(f"{parser.prog}: {fault}", file=sys.stderr)

@@ -46,7 +46,7 @@ def load() -> None:
 class Recipe(common.Recipe):
     autocast = False  # the weights are of the dtype themselves
 
-    def look(self) -> None:
+    def look(self, args) -> None:
         if not installed():
             raise options.Fault(
                 "megatron-core is missing; pip install megatron-core"

@@ -88,33 +88,45 @@ def rate(text: str) -> float:
     return value
 
 
-def mode(text: str) -> str:
-    if text not in MODES:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is no mode; there are {', '.join(MODES)}"
-        )
-    return text
+def mode_of(known):
+    """A type of arguments."""
+    def mode(text: str) -> str:
+        if text not in known:
+            raise argparse.ArgumentTypeError(
+                f"'{text}' is no mode; there are {', '.join(known)}"
+            )
+        return text
+
+    return mode
 
 
-def modes(text: str) -> list[str]:
-    found = [mode(word) for word in text.split(",")]
-    if len(found) < 2:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is one mode; comparing takes two or more, "
-            "such as off,layer"
-        )
-    return found
+def modes_of(known):
+    one = mode_of(known)
+
+    def modes(text: str) -> list[str]:
+        found = [one(word) for word in text.split(",")]
+        if len(found) < 2:
+            raise argparse.ArgumentTypeError(
+                f"'{text}' is one mode; comparing takes two or more, "
+                "such as off,layer"
+            )
+        return found
+
+    return modes
 
 
-def make_parser(description: str, dtypes=DTYPES) -> Parser:
+mode, modes = mode_of(MODES), modes_of(MODES)
+
+
+def make_parser(description: str, dtypes=DTYPES, modes=MODES) -> Parser:
     parser = Parser(description=description, formatter_class=Help)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--graphhooks", type=mode, default="layer", metavar="MODE",
-        help="one run: off, part, layer, chunk or eager",
+        "--graphhooks", type=mode_of(modes), default="layer", metavar="MODE",
+        help=f"one run: {', '.join(modes[:-1])} or {modes[-1]}",
     )  # fmt: skip
     which.add_argument(
-        "--compare", type=modes, metavar="MODES",
+        "--compare", type=modes_of(modes), metavar="MODES",
         help="runs from the same start, compared bit by bit: off,layer,chunk",
     )  # fmt: skip
     add = parser.add_argument

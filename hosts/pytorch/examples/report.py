@@ -137,23 +137,25 @@ def _eager(run) -> str:
 
 def _row(run) -> list[str]:
     if run.error:
-        return [run.name, "failed", *[""] * 7]
+        return [run.name, "failed", *[""] * 8]
     graphs = run.mode != "off"
     return [
         run.name,
         f"{run.curve()[-1]:.6f}",
         f"{run.median(run.step_ms):.2f}",
         f"{run.median(run.host_ms):.2f}",
+        f"{run.capture_s():.2f}",
         f"{run.peak_mib:.0f}",
         f"{run.device_mib:.0f}",
         str(run.stats.get("recordings", "?")) if graphs else "-",
         str(run.stats.get("replays", "?")) if graphs else "-",
-        _eager(run) if graphs else "all",
+        (_eager(run) if "eager_calls" in run.stats else "?") if graphs
+        else "all",
     ]
 
 
-HEAD = ["mode", "final loss", "step ms", "host ms", "peak MiB", "device MiB",
-        "recordings", "replays", "eager calls"]  # fmt: skip
+HEAD = ["mode", "final loss", "step ms", "host ms", "capture s", "peak MiB",
+        "device MiB", "recordings", "replays", "eager calls"]  # fmt: skip
 
 
 def table(runs) -> None:
@@ -174,7 +176,7 @@ def table(runs) -> None:
         if run.error:
             print(f"{run.name}: it failed: {run.error}")
         elif run.mode not in ("off", "eager") \
-                and not run.stats.get("replays"):
+                and not run.stats.get("replays", bool(run.stats)):
             print(f"{run.name}: nothing was replayed, so this shows little")
         if run.stats.get("offload"):
             print(f"{run.name}: {_offloaded(run.stats['offload'])}")
@@ -228,6 +230,7 @@ def write_json(args, world, runs, equal: bool) -> None:
                 "host_ms": run.host_ms,
                 "median_step_ms": run.median(run.step_ms),
                 "median_host_ms": run.median(run.host_ms),
+                "capture_s": run.capture_s(),
                 "traced_step": run.traced + 1 if run.traced >= 0 else None,
                 "peak_mib": run.peak_mib,
                 "device_mib": run.device_mib,

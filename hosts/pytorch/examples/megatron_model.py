@@ -1,0 +1,479 @@
+"""Megatron-Core's models, wrapped and trained as its own loop does, and who
+makes the graphs of their layers.
+
+    shape = Shape(kind="moe", layers=12)
+    training = Megatron(shape, graphs="te", device=device)
+    training.step(batches)
+
+`graphs` is "off"; or what Megatron makes itself: "te" by its
+TECudaGraphHelper, "local" or "full_iteration"; or graphhooks.megatron's:
+"layer", "scope" or "chunk".
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+
+# Read when Transformer Engine is imported and when CUDA starts.
+os.environ.setdefault("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0")
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+
+import torch  # noqa: E402
+
+OWN = ("te", "local", "full_iteration")  # Megatron's
+HOOKED = ("layer", "scope", "chunk")
+GRAPHS = ("off", *OWN, *HOOKED)
+# Of config.cuda_graph_impl.
+_IMPL = {"te": "transformer_engine", "local": "local",
+         "full_iteration": "full_iteration"}
+_WARMUP = 3  # steps before Megatron makes graphs, by its default
+
+KINDS = ("dense", "moe", "moe_pad", "mla", "mla_moe", "hybrid")
+RECIPES = ("delayed", "tensorwise", "blockwise")
+PATTERN = "M*-E"  # of a hybrid: Mamba, attention, MLP, experts
+# What can be captured of experts whose tokens the host counts.
+_ROUTED = "attn,moe_router,moe_preprocess"
+_OF_PATTERN = {"M": ("mamba",), "*": ("attn",), "-": ("mlp",),
+               "E": ("moe_router", "moe_preprocess")}
+
+
+class Missing(Exception):
+    """What is not installed, and what installs it."""
+
+
+def installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A model, and what a microbatch of it is."""
+
+    kind: str = "dense"
+    spec: str = "te"  # whose modules layers are made of: te or local
+    layers: int = 12
+    hidden: int = 768
+    heads: int = 12
+    sequence: int = 256
+    batch: int = 4
+    vocabulary: int = 256
+    dropout: float = 0.0
+    dtype: str = "bf16"
+    fp8: str = ""  # a recipe
+    experts: int = 8
+    topk: int = 2
+    pattern: str = PATTERN
+    scope: str | None = None  # Megatron's words; None: the kind's
+
+    @property
+    def words(self) -> str:
+        if self.scope is not None:
+            return self.scope
+        if self.kind in ("moe", "mla_moe"):
+            return _ROUTED
+        if self.kind == "hybrid":
+            return ",".join(dict.fromkeys(
+                w for c in self.pattern for w in _OF_PATTERN.get(c, ())))
+        return ""
+
+    @property
+    def moe(self) -> bool:
+        return self.kind in ("moe", "moe_pad", "mla_moe") \
+            or self.kind == "hybrid" and "E" in self.pattern
+
+    @property
+    def mla(self) -> bool:
+        return self.kind in ("mla", "mla_moe")
+
+
+def look(shape: Shape, graphs) -> None:
+    """Raises Missing with the first thing that is."""
+    if not installed("megatron.core"):
+        raise Missing("megatron-core is missing; pip install megatron-core")
+    te = installed("transformer_engine")
+    if shape.spec == "te" and not te:
+        raise Missing("transformer_engine is missing, whose modules --spec te "
+                      "is made of; pip install transformer_engine[pytorch], "
+                      "or --spec local")
+    if "te" in graphs and not te:
+        raise Missing("transformer_engine is missing, which makes the graphs "
+                      "of te; pip install transformer_engine[pytorch], or "
+                      "leave te out")
+    if shape.fp8 and shape.spec != "te":
+        raise Missing("--fp8 is of Transformer Engine's modules: --spec te")
+    if shape.spec == "local" and (shape.mla or shape.kind == "hybrid"):
+        raise Missing(f"Megatron's local spec has no layers of {shape.kind}; "
+                      "--spec te has them")
+    if shape.kind == "hybrid" and "M" in shape.pattern \
+            and not installed("mamba_ssm"):
+        raise Missing("mamba_ssm is missing, of which Mamba layers are made; "
+                      "pip install mamba-ssm, or give a --pattern without M, "
+                      "such as '*-*E'")
+
+
+def start(device: torch.device) -> None:
+    """One rank of one, in which Megatron finds its groups."""
+    from megatron.core import parallel_state
+
+    if torch.distributed.is_initialized():
+        return
+    torch.distributed.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=torch.distributed.HashStore(), rank=0, world_size=1)
+    parallel_state.destroy_model_parallel()  # of who was here before
+    parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+
+
+def seed(number: int, device: torch.device) -> None:
+    """Also of the states that layers draw from.  Graphs can read those of
+    Transformer Engine's tracker, and of torch's own where there is none."""
+    from megatron.core.tensor_parallel import random
+
+    torch.manual_seed(number)
+    te = installed("transformer_engine")
+    random.model_parallel_cuda_manual_seed(
+        number, te_rng_tracker=te and device.type == "cuda",
+        use_cudagraphable_rng=not te and device.type == "cuda",
+        force_reset_rng=True)
+
+
+# ---- the model -------------------------------------------------------------
+
+
+def make_config(shape: Shape, graphs: str, device: torch.device,
+                warmup: int = _WARMUP):
+    from megatron.core.transformer import (MLATransformerConfig,
+                                           TransformerConfig)
+
+    dtype = torch.bfloat16 if shape.dtype == "bf16" else torch.float32
+    chosen = dict(
+        num_layers=len(shape.pattern) if shape.kind == "hybrid"
+        else shape.layers,
+        hidden_size=shape.hidden, num_attention_heads=shape.heads,
+        hidden_dropout=shape.dropout, attention_dropout=shape.dropout,
+        add_bias_linear=False, gradient_accumulation_fusion=False,
+        bf16=shape.dtype == "bf16", params_dtype=dtype, pipeline_dtype=dtype,
+        use_cpu_initialization=device.type != "cuda",
+        # Its embedding then sums gradients in one order.
+        deterministic_mode=True)
+    if shape.spec == "te":
+        chosen["normalization"] = "RMSNorm"
+    if graphs in OWN:
+        chosen["cuda_graph_impl"] = _IMPL[graphs]
+        chosen["cuda_graph_warmup_steps"] = warmup
+        chosen["cuda_graph_modules"] = [] if graphs == "full_iteration" \
+            else [w for w in shape.words.split(",") if w]
+    if shape.fp8:
+        chosen.update(fp8="hybrid", fp8_recipe=shape.fp8,
+                      fp8_amax_history_len=16, fp8_amax_compute_algo="max")
+    if shape.moe:
+        chosen.update(
+            num_moe_experts=shape.experts, moe_router_topk=shape.topk,
+            moe_ffn_hidden_size=shape.hidden, moe_aux_loss_coeff=0.01,
+            moe_token_dispatcher_type="alltoall",
+            moe_router_load_balancing_type="aux_loss",
+            moe_grouped_gemm=shape.spec == "te")
+    if shape.kind == "moe_pad":
+        chosen.update(moe_expert_capacity_factor=1.0,
+                      moe_pad_expert_input_to_capacity=True)
+    if shape.mla:
+        chosen.update(multi_latent_attention=True, rope_type="rope",
+                      apply_rope_fusion=False, q_lora_rank=shape.hidden // 4,
+                      kv_lora_rank=shape.hidden // 8, qk_head_dim=64,
+                      qk_pos_emb_head_dim=32, v_head_dim=64)
+    if shape.kind == "hybrid":
+        chosen["is_hybrid_model"] = True
+    return (MLATransformerConfig if shape.mla else TransformerConfig)(**chosen)
+
+
+def make_model(shape: Shape, config):
+    if shape.kind == "hybrid":
+        from megatron.core.models.hybrid.hybrid_layer_specs import \
+            hybrid_stack_spec
+        from megatron.core.models.hybrid.hybrid_model import HybridModel
+
+        return HybridModel(
+            config, hybrid_stack_spec, shape.vocabulary, shape.sequence,
+            hybrid_layer_pattern=shape.pattern)
+    from megatron.core.models.gpt import GPTModel
+    from megatron.core.models.gpt import gpt_layer_specs as specs
+
+    chosen = {}
+    if shape.moe:
+        chosen = dict(num_experts=shape.experts,
+                      moe_grouped_gemm=config.moe_grouped_gemm)
+    make = specs.get_gpt_layer_with_transformer_engine_spec \
+        if shape.spec == "te" else specs.get_gpt_layer_local_spec
+    return GPTModel(
+        config, make(multi_latent_attention=shape.mla, **chosen),
+        shape.vocabulary, shape.sequence, position_embedding_type="rope",
+        share_embeddings_and_output_weights=False)
+
+
+def wrap(model, config, device: torch.device):
+    """As Megatron's get_model: what it gathers gradients by is made on
+    another stream, or a graph of the whole step could not hold it."""
+    from megatron.core.distributed import (DistributedDataParallel,
+                                           DistributedDataParallelConfig)
+    from megatron.core.transformer.module import Float16Module
+
+    if config.bf16:
+        model = Float16Module(config, model)
+    beside = torch.cuda.Stream() if device.type == "cuda" else None
+    if beside is not None:
+        beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside) if beside else contextlib.nullcontext():
+        model = DistributedDataParallel(
+            config, DistributedDataParallelConfig(grad_reduce_in_fp32=True),
+            model)
+    if beside is not None:
+        torch.cuda.current_stream().wait_stream(beside)
+    config.no_sync_func = model.no_sync
+    return model
+
+
+# ---- a training ------------------------------------------------------------
+
+
+class Megatron:
+    """A model, its optimizer and its schedule; `options` are attach()'s."""
+
+    def __init__(self, shape: Shape, graphs: str, device: torch.device, *,
+                 number: int = 1, rate: float = 1e-3, clip: float = 0.0,
+                 warmup: int = _WARMUP, **options):
+        from megatron.core.distributed import finalize_model_grads
+        from megatron.core.optimizer import (OptimizerConfig,
+                                             get_megatron_optimizer)
+        from megatron.core.pipeline_parallel import get_forward_backward_func
+
+        self.shape, self.device = shape, device
+        seed(number, device)
+        self.config = make_config(shape, graphs, device, warmup)
+        self.core = make_model(shape, self.config).to(device)
+        self.model = wrap(self.core, self.config, device)
+        self.model.train()
+        self.optimizer = get_megatron_optimizer(
+            OptimizerConfig(optimizer="adam", lr=rate, min_lr=rate,
+                            weight_decay=0.1, adam_beta2=0.95,
+                            clip_grad=clip, bf16=self.config.bf16,
+                            params_dtype=self.config.params_dtype),
+            [self.model], use_gloo_process_groups=False)
+        self.config.finalize_model_grads_func = finalize_model_grads
+        self.schedule = get_forward_backward_func()
+        self.places = torch.arange(shape.sequence, device=device) \
+            .expand(shape.batch, -1).contiguous()
+        seed(number + 1, device)
+        self.graphs = _GRAPHS[graphs](self, graphs, options)
+
+    def _forward(self, data, model):
+        batch = next(data)
+        out = model(batch["tokens"], batch["places"], None,
+                    labels=batch["targets"])
+
+        def loss(out):
+            value = out.float().mean()
+            return value, {"loss": value.detach().clone()}
+
+        return out, loss
+
+    def passes(self, batches, forward_only: bool = False) -> list:
+        """Forwards and backwards of a step; the loss of each microbatch."""
+        data = [{"tokens": tokens, "targets": targets, "places": self.places}
+                for tokens, targets in batches]
+        return [each["loss"] for each in self.schedule(
+            forward_step_func=self._forward, data_iterator=iter(data),
+            model=[self.model], num_microbatches=len(data),
+            seq_length=self.shape.sequence, micro_batch_size=self.shape.batch,
+            forward_only=forward_only)]
+
+    def update(self) -> None:
+        self.optimizer.step()
+
+    def reset(self) -> None:
+        self.model.zero_grad_buffer()
+        self.optimizer.zero_grad()
+
+    def step(self, batches) -> list:
+        self.graphs.before_step(len(batches))
+        self.reset()
+        losses = self.passes(batches)
+        self.update()
+        return losses
+
+    def state(self) -> dict:
+        """What a training comes to: weights, what the optimizer keeps, and
+        the scales of FP8."""
+        found = {n: t for n, t in self.core.state_dict().items()
+                 if isinstance(t, torch.Tensor) and "_extra_state" not in n}
+        for i, (_, kept) in enumerate(self._kept()):
+            found |= {f"optimizer {i} {n}": t for n, t in kept.items()
+                      if isinstance(t, torch.Tensor)}
+        for name, module in self.core.named_modules():
+            meta = getattr(module, "fp8_meta", None) or {}
+            for way in ("scaling_fwd", "scaling_bwd"):
+                found |= {f"{name}.{way}.{n}": t for n in
+                          ("scale", "amax_history") if isinstance(
+                              t := getattr(meta.get(way), n, None),
+                              torch.Tensor)}
+        return found
+
+    def _kept(self):
+        chained = getattr(self.optimizer, "chained_optimizers",
+                          [self.optimizer])
+        for optimizer in chained:
+            inner = optimizer.optimizer
+            for group in inner.param_groups:
+                for p in group["params"]:
+                    yield p, {"main": p, **inner.state.get(p, {})}
+
+    def close(self) -> None:
+        self.graphs.detach()
+
+
+# ---- who makes the graphs --------------------------------------------------
+
+
+class Off:
+    """Nobody; the others are this one with something more."""
+
+    def __init__(self, training: Megatron, name: str, options: dict):
+        self.training, self.name, self.options = training, name, options
+        self.warmup = training.config.cuda_graph_warmup_steps
+        self.steps = 0
+        self.start()
+
+    def start(self) -> None:
+        """Once the model is made."""
+
+    def before_step(self, count: int) -> None:
+        self.steps += 1
+
+    def make(self, count: int) -> None:
+        """Graphs, or what makes them; `count`: microbatches of a step."""
+
+    def stats(self) -> dict:
+        return {}
+
+    def explain(self) -> str:
+        return ""
+
+    def detach(self) -> None:
+        pass
+
+
+class TransformerEngine(Off):
+    """Megatron's helper, called where its training loop calls it."""
+
+    helper = None
+
+    def start(self) -> None:
+        from megatron.core import num_microbatches_calculator as calculator
+
+        calculator.unset_num_microbatches_calculator()
+
+    def before_step(self, count: int) -> None:
+        super().before_step(count)
+        if self.steps == self.warmup + 1:
+            self.make(count)
+
+    def make(self, count: int) -> None:
+        from megatron.core import num_microbatches_calculator as calculator
+        from megatron.core.transformer.cuda_graphs import TECudaGraphHelper
+
+        training, shape = self.training, self.training.shape
+        calculator.init_num_microbatches_calculator(
+            0, None, shape.batch * count, shape.batch, 1)
+        self.helper = TECudaGraphHelper(
+            [training.model], training.config, shape.sequence, shape.batch,
+            [training.optimizer])
+        self.helper.create_cudagraphs()
+
+    def stats(self) -> dict:
+        made = self.helper is not None and sum(
+            len(layer.cuda_graphs) for layer in self.helper.flattened_callables)
+        return {"recordings": 2 * made}  # forward and backward
+
+    def detach(self) -> None:
+        if self.helper is not None and self.helper.graphs_created():
+            self.helper.delete_cuda_graphs()
+
+
+class Local(Off):
+    """Megatron's own graphs of layers, which its schedule makes."""
+
+    def stats(self) -> dict:
+        managers = [m.cudagraph_manager for m in self.training.core.modules()
+                    if hasattr(m, "cudagraph_manager")]
+        return {"recordings": sum(
+            (r.fwd_graph is not None) + (r.bwd_graph is not None)
+            for m in managers for r in m.cudagraph_runners)}
+
+    def detach(self) -> None:
+        from megatron.core.transformer import cuda_graphs
+
+        cuda_graphs.delete_cuda_graphs()
+
+
+class FullIteration(Off):
+    """Megatron's graph of all passes of a step; the optimizer is outside."""
+
+    count = 0
+
+    def start(self) -> None:
+        from megatron.core import full_cuda_graph
+
+        kind = full_cuda_graph.FullCudaGraphWrapper
+        full_cuda_graph.StaticBufferLoader.static_buffers = {
+            "training": [], "validation": []}
+        self.whole = self.training.schedule = kind(
+            self.training.schedule, cuda_graph_warmup_steps=self.warmup)
+
+    def before_step(self, count: int) -> None:
+        super().before_step(count)
+        if self.count not in (0, count):
+            raise ValueError(
+                f"full_iteration is one graph of {self.count} microbatches, "
+                f"and a step has {count}: give one number of --microbatches")
+        self.count = count
+
+    def stats(self) -> dict:
+        made = self.whole.cuda_graph["training"] is not None
+        return {"recordings": int(made), "replays": made * (
+            self.whole.curr_iter("training") - self.warmup)}
+
+    def detach(self) -> None:
+        self.whole.reset_cuda_graph()
+
+
+class Hooked(Off):
+    """graphhooks, in the place of Megatron's helper."""
+
+    attached = None
+
+    def make(self, count: int = 0) -> None:
+        import graphhooks.megatron
+
+        training = self.training
+        scope = training.shape.words if self.name == "scope" else ""
+        if self.name == "chunk":
+            self.options["granularity"] = "chunk"
+        self.attached = graphhooks.megatron.attach(
+            training.model, scope=scope, **self.options)
+        self.stats, self.explain = self.attached.stats, self.attached.explain
+
+    def detach(self) -> None:
+        if self.attached is not None:
+            self.attached.detach()
+
+
+_GRAPHS = {"off": Off, "te": TransformerEngine, "local": Local,
+           "full_iteration": FullIteration, "layer": Hooked, "scope": Hooked,
+           "chunk": Hooked}
