@@ -17,8 +17,10 @@ from cases import ROWS, WORDS
 
 
 def heads(results: list[dict]) -> list[str]:
-    return ["h{hidden} s{sequence} m{microbatches}".format(**r["case"])
-            for r in results]
+    return [" ".join(filter(None, (
+        r["case"].get("kind"), r["case"].get("fp8") and "FP8",
+        "h{hidden} s{sequence} m{microbatches}".format(**r["case"]))))
+        for r in results]
 
 
 def step(name: str, row: dict, rows: dict) -> str:

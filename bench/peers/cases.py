@@ -20,10 +20,15 @@ class Case:
     vocabulary: int = VOCABULARY
     batch: int = 1
     in_flight: int = 1  # forwards before the first backward, of torch rows
+    # Of the rows of Transformer Engine's layers:
+    kind: str = ""
+    fp8: str = ""
+    experts: int = 16
+    pattern: str = ""
 
     @property
     def shape(self) -> str:
-        return f"h{self.hidden}s{self.sequence}"
+        return shape_of(self.to_dict())
 
     @property
     def name(self) -> str:
@@ -36,6 +41,14 @@ class Case:
 
     def to_dict(self) -> dict:
         return dataclasses.asdict(self)
+
+
+def shape_of(case: dict) -> str:
+    """Also of a case that a file has, which may lack what is new."""
+    kind, fp8 = (case.get(name) for name in ("kind", "fp8"))
+    return "".join(filter(None, (
+        kind and f"{kind}_", fp8 and "fp8_",
+        f"h{case['hidden']}s{case['sequence']}")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +80,22 @@ QUICK_SHAPES = {
     "h128s32": (3, 128, 32),
     "h128s64": (3, 128, 64),
 }
+# Those of the rows of Transformer Engine's layers; hybrids have as many
+# layers as their patterns.
+_SMALL, _LARGE = (24, 1024, 512), (16, 4096, 4096)
+TE_KINDS = {
+    "dense": (_SMALL, {"kind": "dense"}),
+    "dense_fp8": (_SMALL, {"kind": "dense", "fp8": "delayed"}),
+    "moe": ((12, 1024, 512), {"kind": "moe"}),
+    "moe_pad": ((12, 1024, 512), {"kind": "moe_pad"}),
+    "mla_moe": ((12, 1024, 512), {"kind": "mla_moe"}),
+    "hybrid": ((12, 1024, 512), {"kind": "hybrid", "pattern": "*-*E" * 3}),
+    "dense_large": (_LARGE, {"kind": "dense"}),
+    "dense_large_fp8": (_LARGE, {"kind": "dense", "fp8": "delayed"}),
+}
+# Experts whose tokens the host counts are in no graph of more than a scope.
+TE_WHOLE = ("te/full_iteration", "te/chunk")
+TE_COUNTED = ("moe", "mla_moe", "hybrid")
 MICROBATCHES = (1, 4)
 QUICK_STEPS = Steps(timed=6, issued=4)
 
@@ -83,8 +112,11 @@ DEFAULT_ROWS = tuple([f"torch/{row}" for row in TORCH_ROWS]
 OFFLOAD_ROWS = ("torch/save_on_cpu", "torch/eager+offload",
                 "torch/layer+offload", "torch/chunk+offload",
                 "megatron/offload")
-ROWS = DEFAULT_ROWS + OFFLOAD_ROWS
-SETS = {"offload": ("torch/eager", "torch/layer", "torch/chunk",
+TE_ROWS = tuple(f"te/{row}" for row in ("eager", "te", "local",
+                                        "full_iteration", "scope", "chunk"))
+ROWS = DEFAULT_ROWS + OFFLOAD_ROWS + TE_ROWS
+SETS = {"te": TE_ROWS,
+        "offload": ("torch/eager", "torch/layer", "torch/chunk",
                     *OFFLOAD_ROWS[:4])}
 
 WORDS = {
@@ -104,6 +136,12 @@ WORDS = {
     "megatron/full_iteration": "Megatron-Core, full_iteration graph",
     "megatron/layer": "Megatron-Core, graphhooks, layer",
     "megatron/chunk": "Megatron-Core, graphhooks, chunk",
+    "te/eager": "Megatron-Core, Transformer Engine's layers, eager",
+    "te/te": "Megatron-Core, transformer_engine graphs",
+    "te/local": "Megatron-Core, local graphs",
+    "te/full_iteration": "Megatron-Core, full_iteration graph",
+    "te/scope": "graphhooks, the scope of transformer_engine graphs",
+    "te/chunk": "graphhooks, chunk",
 }
 
 # What a look without a GPU can have: neither graphs nor Megatron-Core.  One
@@ -122,3 +160,13 @@ def cases(shapes: dict, microbatches, in_flight: int = 1) -> list[Case]:
     return [Case(*shapes[shape], count, vocabulary,
                  in_flight=min(in_flight, count))
             for shape in shapes for count in microbatches]
+
+
+def te_cases(kinds, microbatches, vocabulary: int = VOCABULARY) -> list[Case]:
+    return [Case(*TE_KINDS[kind][0], count, vocabulary, **TE_KINDS[kind][1])
+            for kind in kinds for count in microbatches]
+
+
+def fits(row: str, case: Case) -> bool:
+    """Whether a case has such a row."""
+    return not (row in TE_WHOLE and case.kind in TE_COUNTED)

@@ -178,6 +178,7 @@ def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
         used.append(device.used())
         outside.append(device.outside())
 
+    row.plain = steps.plain
     row.build()
     for step in range(steps.plain):
         alone(row, step, device)

@@ -17,7 +17,7 @@ import os
 import statistics
 import sys
 
-from cases import LAUNCH_BOUND, ROWS, WORDS
+from cases import LAUNCH_BOUND, ROWS, WORDS, shape_of
 
 # As bench/README.md has them.
 MOST_HOST_RATIO = 1 / 5
@@ -26,6 +26,8 @@ MOST_LAYER_OVER_FLOOR = 1.05
 MOST_CHUNK_OVER_FLOOR = 1.02
 MOST_MEMORY_RATIO = 1.0
 MOST_CAPTURE_RATIO = 1 / 2
+MOST_CHUNK_OVER_FULL = 1.03
+MOST_HOST_OVER_TE = 0.6
 # Two turns of the same row may differ; more than this is no excuse.
 MOST_SPREAD = 0.02
 
@@ -142,7 +144,7 @@ def judge(what: str, ours, theirs, most: float, spread: float = 0.0) -> dict:
 
 def wanted(case: dict) -> list[tuple]:
     """(what, our row, their row, which number, the most)."""
-    shape = f"h{case['hidden']}s{case['sequence']}"
+    shape = shape_of(case)
     them = [("torch", "torch/graphed"), ("megatron", "megatron/local")]
     list_ = []
     for backend, peer in them:
@@ -162,6 +164,14 @@ def wanted(case: dict) -> list[tuple]:
                       "memory", MOST_MEMORY_RATIO))
         list_.append(("capture time", ours, "megatron/local", "capture_ms",
                       MOST_CAPTURE_RATIO))
+    for what, which, most in (
+            ("step", "step_ms", MOST_STEP_RATIO),
+            ("host time of the passes", "host_passes_us", MOST_HOST_OVER_TE),
+            ("peak memory of the device", "memory", MOST_MEMORY_RATIO),
+            ("capture time", "capture_ms", MOST_CAPTURE_RATIO)):
+        list_.append((what, "te/scope", "te/te", which, most))
+    list_.append(("step", "te/chunk", "te/full_iteration", "step_ms",
+                  MOST_CHUNK_OVER_FULL))
     return list_
 
 
@@ -272,7 +282,10 @@ def table(result: dict) -> str:
     rows = result["rows"]
     floor = rows.get("torch/step", {}).get("summary")
     floor = floor["step_ms"]["median"] if floor else None
-    lines = [f"## {case['layers']} layers, hidden {case['hidden']}, sequence "
+    kind = " ".join(filter(None, (case.get("kind"), case.get("fp8")
+                                  and f"FP8 ({case['fp8']})")))
+    lines = [f"## {kind + ': ' if kind else ''}"
+             f"{case['layers']} layers, hidden {case['hidden']}, sequence "
              f"{case['sequence']}, batch {case['batch']}, microbatches "
              f"{case['microbatches']}", "",
              markdown(COLUMNS, [line_of(name, rows[name], floor)
@@ -351,7 +364,8 @@ def everything(results: list[dict]) -> tuple[str, bool]:
 
 def order(result: dict) -> tuple:
     case = result["case"]
-    return case["hidden"], case["sequence"], case["microbatches"]
+    return (case["hidden"], case["sequence"], case.get("kind", ""),
+            case.get("fp8", ""), case["microbatches"])
 
 
 def read(directory: str) -> list[dict]:
@@ -382,8 +396,7 @@ def finish(directory: str) -> int:
 
 def save(directory: str, result: dict):
     case = result["case"]
-    name = (f"peers_h{case['hidden']}s{case['sequence']}"
-            f"m{case['microbatches']}.json")
+    name = f"peers_{shape_of(case)}m{case['microbatches']}.json"
     write(os.path.join(directory, name), json.dumps(result, indent=1) + "\n")
 
 

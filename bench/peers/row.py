@@ -24,6 +24,7 @@ class Row:
     # Whether gradients are dropped or set to zero: the cheapest that is right
     # for the row, as each says.
     drop_gradients = True
+    plain = 2  # steps before prepare()
 
     def __init__(self, name: str, case: Case, device: str, steps: int):
         self.name = name

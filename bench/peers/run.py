@@ -40,16 +40,18 @@ HOST = os.path.join(HERE, "..", "..", "hosts", "pytorch")
 # In a process of its own: this one leaves the device alone.
 LOOK = """
 import importlib.util, json
-said = {"torch": "", "gpu": False, "megatron": False}
+said = {"torch": "", "gpu": False, "megatron": False, "te": False}
 try:
     import torch
     said["gpu"] = torch.cuda.is_available()
 except Exception as error:
     said["torch"] = str(error) or type(error).__name__
-try:
-    said["megatron"] = importlib.util.find_spec("megatron.core") is not None
-except ImportError:
-    pass
+for name, module in (("megatron", "megatron.core"),
+                     ("te", "transformer_engine")):
+    try:
+        said[name] = importlib.util.find_spec(module) is not None
+    except ImportError:
+        pass
 print(json.dumps(said))
 """
 
@@ -82,7 +84,8 @@ def look(env: dict) -> dict:
     except (IndexError, ValueError):
         words = done.stderr.splitlines() or [f"it ended with "
                                              f"{done.returncode}"]
-        return {"torch": words[-1], "gpu": False, "megatron": False}
+        return {"torch": words[-1], "gpu": False, "megatron": False,
+                "te": False}
 
 
 def lacking(row: str, found: dict, device: str) -> str:
@@ -93,9 +96,12 @@ def lacking(row: str, found: dict, device: str) -> str:
     if device == "cpu":
         return ("" if row in cases.ON_CPU else "without a GPU there are only "
                 f"the rows {', '.join(cases.ON_CPU)}; leave --device cpu out")
-    if row.startswith("megatron/") and not found["megatron"]:
+    if row.startswith(("megatron/", "te/")) and not found["megatron"]:
         return ("megatron-core is missing; pip install megatron-core, or put "
                 "it in PYTHONPATH")
+    if row.startswith("te/") and not found["te"]:
+        return ("transformer_engine is missing; pip install "
+                "transformer_engine[pytorch], or put it in PYTHONPATH")
     if not found["gpu"]:
         return ("torch sees no GPU; --device cpu --quick is a look without "
                 "one")
@@ -193,7 +199,8 @@ class Book:
                      "steps": vars(options.steps), "rows": {}}
             result = there.get(report.order(fresh), fresh)
             result["commands"].append(command)
-            for row in options.rows:
+            for row in filter(lambda row: cases.fits(row, case),
+                              options.rows):
                 result["rows"][row] = {"turns": []}
             self.results[case.name] = result
 
@@ -237,7 +244,8 @@ def jobs_of(options, work: list) -> list[tuple]:
         for row in options.rows:
             if turn and row in cases.ONE_TURN:
                 continue
-            jobs += [(row, turn, case) for case in work]
+            jobs += [(row, turn, case) for case in work
+                     if cases.fits(row, case)]
     return jobs
 
 
@@ -356,8 +364,14 @@ def parse(arguments: list[str]):
         if options.rows == name:
             options.rows = ",".join(rows)
     options.rows = chosen(options.rows, cases.ROWS, "row", cases.DEFAULT_ROWS)
+    te = [row for row in options.rows if row in cases.TE_ROWS]
+    if te and te != options.rows:
+        stop("rows of te have shapes of their own: name them alone, --rows "
+             "te")
     usual, shapes = shapes, shapes if options.quick \
         else {**shapes, **cases.LONG_SHAPES}
+    if te:
+        usual = shapes = cases.TE_KINDS
     names = chosen(options.shapes, shapes, "shape", usual)
     options.steps = cases.QUICK_STEPS if options.quick else cases.Steps()
     asked = {name: count for name in ("timed", "issued")
@@ -365,6 +379,8 @@ def parse(arguments: list[str]):
     options.steps = dataclasses.replace(options.steps, **asked)
     if options.quick:
         options.turns = 1
+    if te:
+        return options, cases.te_cases(names, options.microbatches)
     work = [case for case in cases.cases(shapes, options.microbatches,
                                          options.in_flight)
             if case.shape in names]

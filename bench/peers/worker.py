@@ -36,6 +36,9 @@ def machine(torch, device: str) -> dict:
     megatron = sys.modules.get("megatron.core")
     if megatron is not None:
         said["megatron"] = getattr(megatron, "__version__", "unknown")
+    engine = sys.modules.get("transformer_engine")
+    if engine is not None:
+        said["transformer_engine"] = getattr(engine, "__version__", "unknown")
     hooks = sys.modules.get("graphhooks")
     if hooks is not None:
         said["graphhooks"] = getattr(hooks, "__version__", "unknown")
@@ -77,9 +80,11 @@ def main() -> int:
         from cases import Case, Steps
         if backend == "megatron":
             import megatron_rows as rows
+        elif backend == "te":
+            import te_rows as rows
         else:
             import torch_rows as rows
-        if kind in ("layer", "chunk") or kind.endswith("+offload"):
+        if kind in ("layer", "scope", "chunk") or kind.endswith("+offload"):
             import graphhooks.torch.attach.attached  # noqa: F401 - in time
         import measure
     except Exception as error:

@@ -328,7 +328,40 @@ def test_what_is_offloaded_is_a_set_of_rows(peers):
     assert "h4096s8192" not in [case.shape for case in work]
 
 
-ALL = {"torch": "", "gpu": True, "megatron": True}
+def test_rows_of_transformer_engine_have_shapes_of_their_own(peers, capsys):
+    options, work = peers["run"].parse(
+        ["out", "--rows", "te", "--shapes", "dense_fp8,moe",
+         "--microbatches", "8", "--turns", "1"])
+    assert [case.name for case in work] == ["dense_fp8_h1024s512m8",
+                                            "moe_h1024s512m8"]
+    jobs = [(row, case.kind) for row, _, case
+            in peers["run"].jobs_of(options, work)]
+    assert ("te/chunk", "dense") in jobs and ("te/scope", "moe") in jobs
+    # Experts whose tokens the host counts are in no graph of the whole.
+    assert ("te/chunk", "moe") not in jobs
+    assert ("te/full_iteration", "moe") not in jobs
+    with pytest.raises(SystemExit):
+        peers["run"].parse(["out", "--rows", "te/te,torch/eager"])
+    assert "shapes of their own" in capsys.readouterr().err
+
+
+def test_targets_of_transformer_engines_rows(report):
+    said = result(te__te={"turns": [turn(10.0)]},
+                  te__scope={"turns": [turn(9.0, passes=2000.0)]},
+                  te__full_iteration={"turns": [turn(8.0)]},
+                  te__chunk={"turns": [turn(8.5)]})
+    said["case"]["kind"] = "dense"
+    report.summarize(said)
+    judged = {one["target"]: one["said"] for one in report.targets(said)}
+    assert judged["step: te/scope against te/te"] == "met"
+    assert judged["host time of the passes: te/scope against te/te"] == "met"
+    assert judged["capture time: te/scope against te/te"] == "missed"
+    assert judged["step: te/chunk against te/full_iteration"] == "missed"
+    assert len(judged) == 5
+    assert "## dense: 24 layers" in report.table(said)
+
+
+ALL = {"torch": "", "gpu": True, "megatron": True, "te": True}
 
 
 def test_with_all_there_is_every_row_runs(peers, capsys):
@@ -356,6 +389,8 @@ def test_rows_of_a_missing_package_are_left_out_if_others_remain(
      "cuda", "torch sees no GPU; --device cpu --quick is a look without one"),
     (["megatron/eager"], {"gpu": False, "megatron": False}, "cuda",
      "megatron-core is missing"),
+    (["te/te"], {"te": False}, "cuda", "transformer_engine is missing; pip"),
+    (["te/te"], {"megatron": False}, "cuda", "megatron-core is missing"),
     (["torch/layer", "megatron/eager"], {"gpu": False}, "cpu",
      "only the rows torch/eager, torch/compile; leave --device cpu out"),
 ])
