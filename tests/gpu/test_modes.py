@@ -519,7 +519,8 @@ class Makes(Block):
     """Of the default dtype."""
 
     def forward(self, x):
-        return super().forward(x) * (1 + torch.full((1,), 0.1).to(x.dtype))
+        return super().forward(x) * (1 + torch.full((1,), 0.1, device=x.device
+                                              ).to(x.dtype))
 
 
 @GRAIN
