@@ -16,17 +16,8 @@
 #include "trace/trace.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #define SAMPLE_EVERY 64
-
-uint64_t gh_now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 /* What has no weights leaves no weight gradient to wait for. */
 static gh_direction last_direction(const struct gh_capture *c,

@@ -11,6 +11,7 @@
 
 #include "capture/ranks.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "capture/capture.h"
 #include "comm/comm.h"
@@ -136,8 +137,7 @@ gh_status gh_ranks_look(struct gh_capture *c, gh_error *err)
  * rank has aborted ends too. */
 static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
 {
-    struct gh_comm_patience patience =
-        gh_comm_patience(c->options.timeout_s);
+    struct gh_deadline deadline = gh_deadline_in(c->options.timeout_s);
     gh_status status = GH_OK;
     char why[160];
     bool ended;
@@ -151,7 +151,7 @@ static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
         if (status != GH_OK || ended) {
             return status;
         }
-        if (!gh_comm_has_time(&patience)) {
+        if (!gh_deadline_nap(&deadline)) {
             snprintf(why, sizeof(why),
                      "what was issued up to here has not ended in %u s "
                      "(GRAPHHOOKS_TIMEOUT): another rank does not come",

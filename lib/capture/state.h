@@ -10,6 +10,7 @@
 #define GH_CAPTURE_STATE_H
 
 #include "bank/banks.h"
+#include "base/clock.h"
 #include "capture/borders.h"
 #include "capture/capture.h"
 #include "capture/open.h"
@@ -85,8 +86,6 @@ static inline enum gh_capturing gh_open_captured(struct gh_capture *c)
     }
     return c->open.capturing;
 }
-
-uint64_t gh_now_ns(void);
 
 /* enter.c: the beginning of every call that takes part in a flight.  Sets
  * open.bank. */

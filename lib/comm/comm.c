@@ -11,6 +11,7 @@
 
 #include "comm/comm.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/gate.h"
 #include "comm/hall.h"
@@ -20,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Before the words of a rank: one that counts the gathers, and its card. */
 #define HEAD (1 + GH_HALL_WORDS)
@@ -54,41 +54,6 @@ struct gh_comm {
     uint64_t met; /* in it; how often */
 };
 
-/* ---- patience ------------------------------------------------------------ */
-
-#define SHORTEST_NAP_US 20
-#define LONGEST_NAP_US 1000
-
-uint64_t gh_comm_now(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-struct gh_comm_patience gh_comm_patience(uint32_t seconds)
-{
-    return (struct gh_comm_patience){
-        .until_ns = gh_comm_now() + seconds * UINT64_C(1000000000),
-        .nap_us = SHORTEST_NAP_US,
-    };
-}
-
-bool gh_comm_has_time(struct gh_comm_patience *patience)
-{
-    const struct timespec nap = { .tv_nsec = patience->nap_us * 1000L };
-
-    if (gh_comm_now() >= patience->until_ns) {
-        return false;
-    }
-    nanosleep(&nap, NULL);
-    if (patience->nap_us < LONGEST_NAP_US) {
-        patience->nap_us += patience->nap_us / 4;
-    }
-    return true;
-}
-
 static gh_status too_late(const struct gh_comm *comm, gh_error *err)
 {
     return gh_fail(err, GH_ERR_RANKS,
@@ -102,7 +67,7 @@ static gh_status too_late(const struct gh_comm *comm, gh_error *err)
 /* Waits until all ranks have split the communicator. */
 static gh_status split(struct gh_comm *comm, gh_error *err)
 {
-    struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
+    struct gh_deadline deadline = gh_deadline_in(comm->seconds);
     struct gh_split *split = NULL;
     bool over = false;
     gh_status status =
@@ -111,7 +76,7 @@ static gh_status split(struct gh_comm *comm, gh_error *err)
 
     while (status == GH_OK && !over) {
         status = gh_split_is_over(split, &over, err);
-        if (status == GH_OK && !over && !gh_comm_has_time(&patience)) {
+        if (status == GH_OK && !over && !gh_deadline_nap(&deadline)) {
             status = too_late(comm, err);
         }
     }
@@ -244,14 +209,14 @@ void gh_comm_close(struct gh_comm *comm, struct gh_comm_parting *parting)
 
 void gh_comm_part(const struct gh_comm_parting *parting)
 {
-    struct gh_comm_patience patience = gh_comm_patience(parting->seconds);
+    struct gh_deadline deadline = gh_deadline_in(parting->seconds);
 
     if (parting->hall == NULL) {
         return;
     }
     gh_hall_come(parting->hall, parting->rank, parting->number);
     while (!gh_hall_is_full(parting->hall, parting->number) &&
-           gh_comm_has_time(&patience)) {
+           gh_deadline_nap(&deadline)) {
     }
     gh_hall_leave(parting->hall, parting->rank);
 }
@@ -296,7 +261,7 @@ gh_status gh_comm_follow(struct gh_comm *comm, void *stream, gh_error *err)
  * gather tells which these are. */
 static gh_status meet(struct gh_comm *comm, gh_error *err)
 {
-    struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
+    struct gh_deadline deadline = gh_deadline_in(comm->seconds);
     gh_status status = GH_OK;
 
     if (comm->hall == NULL) {
@@ -304,7 +269,7 @@ static gh_status meet(struct gh_comm *comm, gh_error *err)
     }
     gh_hall_come(comm->hall, comm->ranks.rank, ++comm->met);
     while (status == GH_OK && !gh_hall_is_full(comm->hall, comm->met)) {
-        status = gh_comm_has_time(&patience) ? gh_comm_look(comm, err)
+        status = gh_deadline_nap(&deadline) ? gh_comm_look(comm, err)
                                              : too_late(comm, err);
     }
     return status;
@@ -395,7 +360,7 @@ static gh_status take(struct gh_comm *comm, uint32_t n, gh_error *err)
  * and are waited for during GRACE_NS. */
 static gh_status wait_for_all(struct gh_comm *comm, uint32_t n, gh_error *err)
 {
-    struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
+    struct gh_deadline deadline = gh_deadline_in(comm->seconds);
     gh_status status = GH_OK;
     bool issued = false;
 
@@ -408,10 +373,10 @@ static gh_status wait_for_all(struct gh_comm *comm, uint32_t n, gh_error *err)
         if (status == GH_OK) {
             status = go_on(comm, n, &issued, err);
             if (status != GH_OK) {
-                patience.until_ns = gh_comm_now() + GRACE_NS;
+                deadline.until_ns = gh_now_ns() + GRACE_NS;
             }
         }
-        if (!gh_comm_has_time(&patience)) {
+        if (!gh_deadline_nap(&deadline)) {
             return status == GH_OK ? too_late(comm, err) : status;
         }
     }

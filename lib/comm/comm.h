@@ -21,16 +21,6 @@ struct gh_hall;
 /* The most words of a rank in one gather. */
 #define GH_COMM_WORDS 24u
 
-/* A wait with a deadline, in naps that become longer. */
-struct gh_comm_patience {
-    uint64_t until_ns; /* of gh_comm_now() */
-    uint32_t nap_us;
-};
-uint64_t gh_comm_now(void);
-struct gh_comm_patience gh_comm_patience(uint32_t seconds);
-/* False if the time is over; otherwise sleeps a little. */
-bool gh_comm_has_time(struct gh_comm_patience *patience);
-
 /*
  * Called by all ranks.  `ranks` has more than one, and either a gather or a
  * comm with the name of its NCCL.  `of` names in messages what they share;

@@ -11,8 +11,8 @@
 #include "comm/nccl.h"
 
 #include "base/beside.h"
+#include "base/clock.h"
 #include "base/error.h"
-#include "comm/comm.h"
 #include "driver/nccl.h"
 
 #include <stdio.h>
@@ -195,12 +195,12 @@ static gh_status send_and_receive(const struct gh_nccl *nccl, ncclComm_t comm,
 static gh_status settle(const struct gh_nccl *nccl, ncclComm_t comm,
                         uint32_t seconds, gh_error *err)
 {
-    struct gh_comm_patience patience = gh_comm_patience(seconds);
+    struct gh_deadline deadline = gh_deadline_in(seconds);
     bool over = false;
     gh_status status = gh_nccl_is_over(nccl, comm, &over, err);
 
     while (status == GH_OK && !over) {
-        if (!gh_comm_has_time(&patience)) {
+        if (!gh_deadline_nap(&deadline)) {
             return gh_fail(err, GH_ERR_RANKS,
                            "NCCL has not issued an exchange in %u s "
                            "(GRAPHHOOKS_TIMEOUT)",
@@ -253,13 +253,13 @@ gh_status gh_nccl_look(const struct gh_nccl *nccl, ncclComm_t comm,
 void gh_nccl_destroy(const struct gh_nccl *nccl, ncclComm_t comm,
                      uint32_t seconds)
 {
-    struct gh_comm_patience patience = gh_comm_patience(seconds);
+    struct gh_deadline deadline = gh_deadline_in(seconds);
     ncclResult_t result = nccl->calls.ncclCommFinalize(comm);
     gh_status status = GH_OK;
 
     while (status == GH_OK && result == ncclInProgress) {
         status = ask(nccl, comm, &result, NULL);
-        if (!gh_comm_has_time(&patience)) {
+        if (!gh_deadline_nap(&deadline)) {
             break;
         }
     }

@@ -5,10 +5,9 @@
  */
 #include "config.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "device/private.h"
-
-#include <time.h>
 
 bool gh_device_is_legacy(const void *stream)
 {
@@ -112,31 +111,22 @@ bool gh_device_is_stuck(const struct gh_device *dev)
 typedef gh_status ask_fn(struct gh_device *dev, void *object, bool *ended_p,
                          gh_error *err);
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static gh_status wait_limited(struct gh_device *dev, ask_fn *ask, void *object,
                               gh_error *err)
 {
-    const struct timespec nap = { .tv_nsec = 1000000 };
-    const double until = now_s() + (dev->stuck ? 0 : dev->limit_s);
+    struct gh_deadline deadline =
+        gh_deadline_in(dev->stuck ? 0 : dev->limit_s);
     bool ended = false;
     gh_status status = ask(dev, object, &ended, err);
 
     while (status == GH_OK && !ended) {
-        if (now_s() >= until) {
+        if (!gh_deadline_nap(&deadline)) {
             dev->stuck = true;
             return gh_fail(err, GH_ERR_DEVICE,
                            "the device has not ended its work in %u s "
                            "(GRAPHHOOKS_TIMEOUT)",
                            dev->limit_s);
         }
-        nanosleep(&nap, NULL);
         status = ask(dev, object, &ended, err);
     }
     return status;

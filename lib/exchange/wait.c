@@ -13,6 +13,7 @@
  */
 #include "config.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "exchange/state.h"
 
@@ -95,10 +96,10 @@ static bool all_idle(gh_exchange *x, void *stream)
  * time. */
 static bool has_told(gh_exchange *x)
 {
-    struct gh_comm_patience patience = gh_comm_patience(SOON_S);
+    struct gh_deadline deadline = gh_deadline_in(SOON_S);
 
     while (!is_idle(x, x->side)) {
-        if (!gh_comm_has_time(&patience)) {
+        if (!gh_deadline_nap(&deadline)) {
             return false;
         }
     }
@@ -107,7 +108,7 @@ static bool has_told(gh_exchange *x)
 
 bool gh_exchange_let_go(gh_exchange *x, void *stream)
 {
-    struct gh_comm_patience patience = gh_comm_patience(SOON_S);
+    struct gh_deadline deadline = gh_deadline_in(SOON_S);
 
     if (x->kind != GH_EXCHANGE_COPY || x->n == 1) {
         return true;
@@ -118,7 +119,7 @@ bool gh_exchange_let_go(gh_exchange *x, void *stream)
         } else if (is_idle(x, x->side)) {
             gh_signs_raise_own(x);
         }
-        if (!gh_comm_has_time(&patience)) {
+        if (!gh_deadline_nap(&deadline)) {
             gh_log_line(&x->log, GH_LOG_WARN,
                         "exchange: rank %u: its streams wait for something "
                         "else still",
@@ -160,13 +161,13 @@ static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
 static gh_status read_signs(gh_exchange *x, enum gh_sign first,
                             enum gh_sign end, gh_error *err)
 {
-    struct gh_comm_patience patience = gh_comm_patience(SOON_S);
+    struct gh_deadline deadline = gh_deadline_in(SOON_S);
     gh_status status = gh_signs_read(x, first, end, x->side, err);
     bool idle = false;
 
     while (status == GH_OK && !idle) {
         status = gh_device_stream_ask(x->dev, x->side, &idle, err);
-        if (status == GH_OK && !idle && !gh_comm_has_time(&patience)) {
+        if (status == GH_OK && !idle && !gh_deadline_nap(&deadline)) {
             return gh_fail(err, GH_ERR_DEVICE,
                            "a copy of %u bytes has not ended in %u s",
                            (unsigned)((end - first) * x->row_bytes), SOON_S);
@@ -243,7 +244,7 @@ static gh_status look_for_gone(gh_exchange *x, gh_error *err)
  * driver concerns only the stream. */
 static gh_status wait_for(gh_exchange *x, void *stream, gh_error *err)
 {
-    struct gh_comm_patience patience = gh_comm_patience(x->timeout_s);
+    struct gh_deadline deadline = gh_deadline_in(x->timeout_s);
     bool ended = false;
 
     for (;;) {
@@ -258,7 +259,7 @@ static gh_status wait_for(gh_exchange *x, void *stream, gh_error *err)
         if (ended) {
             return look_for_gone(x, err);
         }
-        if (!gh_comm_has_time(&patience)) {
+        if (!gh_deadline_nap(&deadline)) {
             return miss(x, err);
         }
     }
@@ -285,11 +286,11 @@ gh_status gh_exchange_await(gh_exchange *x, void *stream, gh_error *err)
 
 bool gh_exchange_has_ended(gh_exchange *x)
 {
-    struct gh_comm_patience patience = gh_comm_patience(x->timeout_s);
+    struct gh_deadline deadline = gh_deadline_in(x->timeout_s);
     gh_error why;
 
     while (!x->over && !last_has_ended(x)) {
-        if (!gh_comm_has_time(&patience)) {
+        if (!gh_deadline_nap(&deadline)) {
             miss(x, &why);
             gh_exchange_fail(x, &why, NULL);
         }

@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "base/clock.h"
 #include "capture/agree.h"
 #include "capture/decide.h"
 #include "capture/places.h"
@@ -129,18 +130,18 @@ void gh_comm_abort_end(struct gh_comm *comm)
     note("end%c ", comm->letter);
 }
 
-static uint32_t patience_left;
+static uint32_t naps_left;
 
-struct gh_comm_patience gh_comm_patience(uint32_t seconds)
+struct gh_deadline gh_deadline_in(uint32_t seconds)
 {
-    patience_left = seconds;
-    return (struct gh_comm_patience){ 0, 0 };
+    naps_left = seconds;
+    return (struct gh_deadline){ 0, 0 };
 }
 
-bool gh_comm_has_time(struct gh_comm_patience *patience)
+bool gh_deadline_nap(struct gh_deadline *deadline)
 {
-    (void)patience;
-    return patience_left > 0 && patience_left-- > 0;
+    (void)deadline;
+    return naps_left > 0 && naps_left-- > 0;
 }
 
 /* ---- below --------------------------------------------------------------- */

@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "base/clock.h"
 #include "comm/comm.h"
 #include "comm/nccl.h"
 #include "exchange/state.h"
@@ -105,18 +106,18 @@ void gh_comm_part(const struct gh_comm_parting *parting)
     note("parted ");
 }
 
-static uint32_t patience_left;
+static uint32_t naps_left;
 
-struct gh_comm_patience gh_comm_patience(uint32_t seconds)
+struct gh_deadline gh_deadline_in(uint32_t seconds)
 {
-    patience_left = seconds;
-    return (struct gh_comm_patience){ 0, 0 };
+    naps_left = seconds;
+    return (struct gh_deadline){ 0, 0 };
 }
 
-bool gh_comm_has_time(struct gh_comm_patience *patience)
+bool gh_deadline_nap(struct gh_deadline *deadline)
 {
-    (void)patience;
-    return patience_left > 0 && patience_left-- > 0;
+    (void)deadline;
+    return naps_left > 0 && naps_left-- > 0;
 }
 
 /* ---- NCCL ---------------------------------------------------------------- */
