@@ -9,6 +9,7 @@
 #include "softnccl/match.h"
 #include "softnccl/report.h"
 #include "softnccl/softnccl.h"
+#include "softnccl/stuck.h"
 
 #include <string.h>
 
@@ -217,16 +218,23 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 }
 
 /* NCCL waits until no graph holds operations of the communicator, in an abort
- * too. */
-static void check_graphs(const struct ncclComm *comm, const char *what)
+ * too, and so does this: for a program that has another thread, which destroys
+ * the graphs.  One that has none is not kept for ever. */
+static void await_graphs(const struct ncclComm *comm, const char *what)
 {
-    if (comm->captured != 0) {
-        report("usage",
-               "rank %d %s communicator %u while graphs hold %llu of its "
-               "operations; NCCL waits here until the graphs are gone: destroy "
-               "them first",
-               comm->rank, what, comm->team->number,
-               (unsigned long long)comm->captured);
+    const uint64_t until = device->now_ms() + stuck_limit_ms();
+
+    if (comm->captured == 0) {
+        return;
+    }
+    report("usage",
+           "rank %d %s communicator %u while graphs hold %llu of its "
+           "operations; NCCL waits here until the graphs are gone: destroy "
+           "them first",
+           comm->rank, what, comm->team->number,
+           (unsigned long long)comm->captured);
+    while (comm->captured != 0 && device->now_ms() < until) {
+        device->sleep();
     }
 }
 
@@ -246,9 +254,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     }
     if (result == ncclSuccess) {
         flush(comm);
-        check_graphs(comm, "destroys");
+        comm_ref(comm); /* and so the team */
         comm_leave(comm);
         device->news();
+        await_graphs(comm, "destroys");
+        comm_drop(comm);
     }
     return soft_end(result);
 }
@@ -311,7 +321,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         }
         device->news();
         await_device(ordinal);
-        check_graphs(comm, "aborts");
+        await_graphs(comm, "aborts");
         comm_drop(comm);
     }
     return soft_end(result);

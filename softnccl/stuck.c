@@ -25,7 +25,7 @@ enum {
     TIMEOUT_S = 30
 };
 
-static uint64_t timeout_ms(void)
+uint64_t stuck_limit_ms(void)
 {
     const char *text = getenv("SOFTNCCL_TIMEOUT");
     char *end;
@@ -103,7 +103,7 @@ static void give_up(struct match *match)
 
 void stuck_watch(uint64_t quiet_ms)
 {
-    const uint64_t now = device->now_ms(), limit = timeout_ms();
+    const uint64_t now = device->now_ms(), limit = stuck_limit_ms();
     bool hopeless = quiet_ms >= GRACE_MS;
 
     for (const struct match *m = matches_first(); m != NULL; m = m->next) {

@@ -10,5 +10,7 @@
 
 /* Called by a waiting thread when nothing has happened for `quiet_ms`. */
 void stuck_watch(uint64_t quiet_ms);
+/* The longest that anything waits: SOFTNCCL_TIMEOUT. */
+uint64_t stuck_limit_ms(void);
 
 #endif

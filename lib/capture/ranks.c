@@ -215,7 +215,8 @@ static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
 {
     struct gh_comm *comm;
     gh_status status = gh_comm_open(c->dev, ranks, NULL, c->options.timeout_s,
-                                    c->options.gate, &comm, err);
+                                    c->options.gate, c->options.log, &comm,
+                                    err);
 
     if (status != GH_OK) {
         return status;

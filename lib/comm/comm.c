@@ -14,9 +14,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/gate.h"
+#include "base/log.h"
 #include "comm/hall.h"
 #include "comm/nccl.h"
 #include "comm/split.h"
+#include "device/job.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +35,7 @@ struct gh_comm {
     struct gh_device *dev;
     gh_ranks ranks; /* as the host has given them */
     struct gh_gate *gate;
+    const struct gh_log *log;
     char of[32]; /* "bank 2" */
     uint32_t seconds;
     bool aborted;
@@ -46,7 +49,7 @@ struct gh_comm {
     struct ncclComm *own; /* the communicator of the library's */
     void *stream, *before, *done;
     void *words; /* on the device: this rank's, then all ranks' */
-    struct gh_nccl_abort aborts[2]; /* of `own` and of the host's */
+    struct gh_job *aborts[2]; /* of `own` and of the host's */
     uint64_t said; /* how often */
     struct gh_hall_card card;
     struct gh_hall *hall; /* of the ranks in this process; NULL: alone there,
@@ -131,7 +134,8 @@ static gh_status open_nccl(struct gh_comm *comm, gh_error *err)
 
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
                        const char *of, uint32_t seconds, struct gh_gate *gate,
-                       struct gh_comm **comm_p, gh_error *err)
+                       const struct gh_log *log, struct gh_comm **comm_p,
+                       gh_error *err)
 {
     struct gh_comm *comm = calloc(1, sizeof(*comm));
     gh_status status = GH_OK;
@@ -142,6 +146,7 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
     comm->dev = dev;
     comm->ranks = *ranks;
     comm->gate = gate;
+    comm->log = log;
     comm->seconds = seconds;
     if (of != NULL) {
         snprintf(comm->of, sizeof(comm->of), "%s", of);
@@ -167,18 +172,47 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
     return GH_OK;
 }
 
+static void say_left(const struct gh_comm *comm, bool over, const char *whose,
+                     const char *why)
+{
+    if (!over) {
+        gh_log_line(comm->log, GH_LOG_WARN,
+                    "NCCL has not ended the %s communicator of %s in %u s "
+                    "(GRAPHHOOKS_TIMEOUT): %s; it is left to a thread that "
+                    "waits in NCCL",
+                    whose, comm->of, comm->seconds, why);
+    }
+}
+
+static void end_own(struct gh_comm *comm)
+{
+    bool over;
+
+    if (comm->own == NULL) {
+        return;
+    }
+    over = comm->broken
+               ? gh_job_end(gh_nccl_abort_begin(comm->nccl, comm->dev,
+                                                comm->own, comm->seconds))
+               : gh_nccl_destroy(comm->nccl, comm->dev, comm->own,
+                                 comm->seconds);
+    say_left(comm, over, "library's", "work on the device has not ended");
+}
+
 /* A communicator with an operation that not all ranks have joined can only be
- * aborted, as ncclCommDestroy waits for them. */
+ * aborted, as ncclCommDestroy waits for them.  If the abort does not end, that
+ * operation may still be on the device. */
 static void free_all(struct gh_comm *comm)
 {
+    uint32_t limit_s = 0;
+
     if (comm->nccl == NULL) {
         free(comm->all);
         return;
     }
+    end_own(comm);
     if (comm->broken) {
-        gh_nccl_abort(comm->nccl, comm->own);
-    } else if (comm->own != NULL) {
-        gh_nccl_destroy(comm->nccl, comm->own, comm->seconds);
+        limit_s = gh_device_limit_waits(comm->dev, comm->seconds);
     }
     gh_device_event_destroy(comm->dev, comm->before);
     gh_device_event_destroy(comm->dev, comm->done);
@@ -188,6 +222,9 @@ static void free_all(struct gh_comm *comm)
     }
     if (comm->all != NULL) {
         gh_device_host_free(comm->dev, comm->all);
+    }
+    if (comm->broken) {
+        gh_device_limit_waits(comm->dev, limit_s);
     }
     gh_nccl_close(comm->nccl);
 }
@@ -471,10 +508,12 @@ void gh_comm_abort_begin(struct gh_comm *comm, bool hosts)
     if (comm->aborted || comm->nccl == NULL) {
         return;
     }
-    gh_nccl_abort_begin(comm->nccl, comm->own, &comm->aborts[0]);
+    comm->aborts[0] = gh_nccl_abort_begin(comm->nccl, comm->dev, comm->own,
+                                          comm->seconds);
     comm->own = NULL;
     if (hosts && comm->ranks.abort == NULL && !comm->gone) {
-        gh_nccl_abort_begin(comm->nccl, comm->ranks.comm, &comm->aborts[1]);
+        comm->aborts[1] = gh_nccl_abort_begin(
+            comm->nccl, comm->dev, comm->ranks.comm, comm->seconds);
     }
 }
 
@@ -490,6 +529,9 @@ void gh_comm_abort_end(struct gh_comm *comm)
         comm->ranks.abort(comm->ranks.user, comm->ranks.bank);
         gh_gate_return(comm->gate, gate);
     }
-    gh_nccl_abort_end(&comm->aborts[0]);
-    gh_nccl_abort_end(&comm->aborts[1]);
+    say_left(comm, gh_job_end(comm->aborts[0]), "library's",
+             "work on the device has not ended");
+    say_left(comm, gh_job_end(comm->aborts[1]), "host's",
+             "destroy the graphs of the host's that hold its operations, and "
+             "end what keeps the device busy");
 }

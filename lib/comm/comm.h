@@ -17,6 +17,7 @@
 struct gh_comm;
 struct gh_gate;
 struct gh_hall;
+struct gh_log;
 
 /* The most words of a rank in one gather. */
 #define GH_COMM_WORDS 24u
@@ -28,11 +29,12 @@ struct gh_hall;
  *
  * GH_ERR_NOT_FOUND: NCCL is not found, or lacks a function.  GH_ERR_INVALID:
  * the communicator has other ranks.  GH_ERR_RANKS: the others do not come in
- * time.
+ * time.  The log is kept: it is told what has to be left behind.
  */
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
                        const char *of, uint32_t seconds, struct gh_gate *gate,
-                       struct gh_comm **comm_p, gh_error *err);
+                       const struct gh_log *log, struct gh_comm **comm_p,
+                       gh_error *err);
 /* Where the ranks of a process part: none goes on before all have freed what
  * they had together. */
 struct gh_comm_parting {

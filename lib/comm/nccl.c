@@ -13,6 +13,7 @@
 #include "base/beside.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/job.h"
 #include "driver/nccl.h"
 
 #include <stdio.h>
@@ -250,8 +251,42 @@ gh_status gh_nccl_look(const struct gh_nccl *nccl, ncclComm_t comm,
     return status;
 }
 
-void gh_nccl_destroy(const struct gh_nccl *nccl, ncclComm_t comm,
-                     uint32_t seconds)
+/* ---- an end -------------------------------------------------------------- */
+
+struct ends {
+    struct gh_nccl *nccl; /* a share */
+    ncclComm_t comm;
+    bool in_order;
+};
+
+static void end(struct gh_device *dev, const void *arg)
+{
+    const struct ends *ends = arg;
+
+    (void)dev;
+    if (ends->in_order) {
+        ends->nccl->calls.ncclCommDestroy(ends->comm);
+    } else {
+        ends->nccl->calls.ncclCommAbort(ends->comm);
+    }
+    gh_nccl_close(ends->nccl);
+}
+
+static struct gh_job *begin_end(struct gh_nccl *nccl, struct gh_device *dev,
+                                ncclComm_t comm, uint32_t seconds,
+                                bool in_order)
+{
+    const struct ends ends = { nccl, comm, in_order };
+
+    if (comm == NULL) {
+        return NULL;
+    }
+    gh_nccl_share(nccl);
+    return gh_job_begin(dev, seconds, end, &ends, sizeof(ends));
+}
+
+bool gh_nccl_destroy(struct gh_nccl *nccl, struct gh_device *dev,
+                     ncclComm_t comm, uint32_t seconds)
 {
     struct gh_deadline deadline = gh_deadline_in(seconds);
     ncclResult_t result = nccl->calls.ncclCommFinalize(comm);
@@ -263,11 +298,8 @@ void gh_nccl_destroy(const struct gh_nccl *nccl, ncclComm_t comm,
             break;
         }
     }
-    if (status == GH_OK && result == ncclSuccess) {
-        nccl->calls.ncclCommDestroy(comm);
-    } else {
-        nccl->calls.ncclCommAbort(comm);
-    }
+    return gh_job_end(begin_end(nccl, dev, comm, seconds,
+                                status == GH_OK && result == ncclSuccess));
 }
 
 void gh_nccl_abort(const struct gh_nccl *nccl, ncclComm_t comm)
@@ -277,29 +309,8 @@ void gh_nccl_abort(const struct gh_nccl *nccl, ncclComm_t comm)
     }
 }
 
-static void *run_abort(void *opaque)
+struct gh_job *gh_nccl_abort_begin(struct gh_nccl *nccl, struct gh_device *dev,
+                                   ncclComm_t comm, uint32_t seconds)
 {
-    const struct gh_nccl_abort *abort = opaque;
-
-    gh_nccl_abort(abort->nccl, abort->comm);
-    return NULL;
-}
-
-void gh_nccl_abort_begin(const struct gh_nccl *nccl, ncclComm_t comm,
-                         struct gh_nccl_abort *abort)
-{
-    *abort = (struct gh_nccl_abort){ .nccl = nccl, .comm = comm };
-    abort->running = comm != NULL && pthread_create(&abort->thread, NULL,
-                                                    run_abort, abort) == 0;
-    if (!abort->running) {
-        gh_nccl_abort(nccl, comm);
-    }
-}
-
-void gh_nccl_abort_end(struct gh_nccl_abort *abort)
-{
-    if (abort->running) {
-        pthread_join(abort->thread, NULL);
-        abort->running = false;
-    }
+    return begin_end(nccl, dev, comm, seconds, false);
 }

@@ -10,9 +10,10 @@
 
 #include <graphhooks/base.h>
 
-#include <pthread.h>
 #include <stdbool.h>
 
+struct gh_device;
+struct gh_job;
 struct gh_nccl;
 struct ncclComm;
 
@@ -65,21 +66,15 @@ gh_status gh_nccl_exchange(const struct gh_nccl *nccl, struct ncclComm *comm,
 gh_status gh_nccl_look(const struct gh_nccl *nccl, struct ncclComm *comm,
                        bool *gone_p, gh_error *err);
 
-/* All ranks do; aborts one whose end does not come in time. */
-void gh_nccl_destroy(const struct gh_nccl *nccl, struct ncclComm *comm,
-                     uint32_t seconds);
+/* All ranks do; aborts one whose end does not come in time.  False: it is still
+ * ending, and goes on by itself. */
+bool gh_nccl_destroy(struct gh_nccl *nccl, struct gh_device *dev,
+                     struct ncclComm *comm, uint32_t seconds);
+/* Waits without a limit for graphs that hold operations of the communicator,
+ * and for all work on the device.  NULL is allowed. */
 void gh_nccl_abort(const struct gh_nccl *nccl, struct ncclComm *comm);
-
-/* An abort in a thread of its own; zero: there is none. */
-struct gh_nccl_abort {
-    const struct gh_nccl *nccl;
-    struct ncclComm *comm;
-    pthread_t thread;
-    bool running;
-};
-/* Where no thread starts it is over on return. */
-void gh_nccl_abort_begin(const struct gh_nccl *nccl, struct ncclComm *comm,
-                         struct gh_nccl_abort *abort);
-void gh_nccl_abort_end(struct gh_nccl_abort *abort);
+/* The same in a thread, for gh_job_end(). */
+struct gh_job *gh_nccl_abort_begin(struct gh_nccl *nccl, struct gh_device *dev,
+                                   struct ncclComm *comm, uint32_t seconds);
 
 #endif

@@ -19,10 +19,9 @@
 #include "comm/split.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
-#include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -103,23 +102,6 @@ static void *run(void *opaque)
     return NULL;
 }
 
-/* The handlers of the host's signals run on threads that it knows. */
-static bool start(struct gh_split *split)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    bool started;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&thread, NULL, run, split) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started) {
-        pthread_detach(thread);
-    }
-    return started;
-}
-
 /* ---- the caller ---------------------------------------------------------- */
 
 gh_status gh_split_begin(struct gh_nccl *nccl, struct gh_device *dev,
@@ -137,7 +119,7 @@ gh_status gh_split_begin(struct gh_nccl *nccl, struct gh_device *dev,
     split->rank = rank;
     sem_init(&split->entered, 0, 0);
     sem_init(&split->ended, 0, 0);
-    split->has_thread = start(split);
+    split->has_thread = gh_thread_start(run, split);
     if (split->has_thread) {
         wait_for(&split->entered);
     } else {

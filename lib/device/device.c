@@ -183,7 +183,7 @@ void gh_device_close(struct gh_device *dev)
     before = gh_device_enter(dev);
     gh_device_kernels_unload(dev);
     gh_device_leave(dev, before);
-    if (dev->retained) {
+    if (dev->retained && !dev->stuck) {
         dev->drv.cuDevicePrimaryCtxRelease(dev->device);
     }
     free(dev);

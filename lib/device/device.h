@@ -161,11 +161,12 @@ gh_status gh_device_stream_create(struct gh_device *dev, bool blocking,
 gh_status gh_device_stream_create_urgent(struct gh_device *dev,
                                          void **stream_p, gh_error *err);
 void gh_device_stream_destroy(struct gh_device *dev, void *stream);
-/* From now on no wait is longer than so many seconds: work on the device may
- * wait for a rank that does not come.  After the first wait that is, the device
- * counts as stuck: none waits any more, and memory is left to the context, as
- * the driver waits where it frees. */
-void gh_device_limit_waits(struct gh_device *dev, uint32_t seconds);
+/* From now on no wait is longer than so many seconds, as work on the device may
+ * wait for a rank that does not come; 0: they have no limit.  Where the driver
+ * frees, it waits as well.  After the first wait that is longer, the device
+ * counts as stuck: none waits any more, and memory is left to the context.
+ * Returns the limit before. */
+uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds);
 bool gh_device_is_stuck(const struct gh_device *dev);
 gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
                                 gh_error *err);

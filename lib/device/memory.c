@@ -6,6 +6,7 @@
  */
 #include "config.h"
 
+#include "device/job.h"
 #include "device/private.h"
 
 gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
@@ -21,10 +22,42 @@ gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
     return status;
 }
 
+static void let_go(struct gh_device *dev, const void *arg)
+{
+    const struct gh_goes *goes = arg;
+
+    if (goes->memory != 0) {
+        dev->drv.cuMemFree(goes->memory);
+    }
+    if (goes->pinned != NULL) {
+        dev->drv.cuMemFreeHost(goes->pinned);
+    }
+    if (goes->opened != 0) {
+        dev->drv.cuIpcCloseMemHandle(goes->opened);
+    }
+    if (goes->module != NULL) {
+        dev->drv.cuModuleUnload(goes->module);
+    }
+}
+
+void gh_device_let_go(struct gh_device *dev, const struct gh_goes *goes)
+{
+    if (dev->stuck) {
+        return;
+    }
+    if (dev->limit_s == 0) {
+        let_go(dev, goes);
+    } else if (!gh_job_end(gh_job_begin(dev, dev->limit_s, let_go, goes,
+                                        sizeof(*goes)))) {
+        dev->stuck = true;
+    }
+}
+
 void gh_device_free(struct gh_device *dev, void *address)
 {
-    if (address != NULL && !dev->stuck) {
-        dev->drv.cuMemFree((uintptr_t)address);
+    if (address != NULL) {
+        gh_device_let_go(dev,
+                         &(struct gh_goes){ .memory = (uintptr_t)address });
     }
 }
 
@@ -69,8 +102,8 @@ gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
 
 void gh_device_host_free(struct gh_device *dev, void *address)
 {
-    if (address != NULL && !dev->stuck) {
-        dev->drv.cuMemFreeHost(address);
+    if (address != NULL) {
+        gh_device_let_go(dev, &(struct gh_goes){ .pinned = address });
     }
 }
 

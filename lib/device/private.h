@@ -49,6 +49,15 @@ static inline gh_status gh_device_status(const struct gh_device *dev,
 #define gh_device_call(dev, err, entry, args) \
     gh_device_status((dev), (dev)->drv.entry args, #entry, (err))
 
+/* memory.c; what is freed, where it is not 0.  Frees nothing while the device
+ * is stuck. */
+struct gh_goes {
+    CUdeviceptr memory, opened;
+    void *pinned;
+    CUmodule module;
+};
+void gh_device_let_go(struct gh_device *dev, const struct gh_goes *goes);
+
 /* batch.c; the driver's version must be known */
 void gh_device_batch_find(struct gh_device *dev);
 

@@ -98,9 +98,12 @@ void gh_device_stream_destroy(struct gh_device *dev, void *stream)
 
 /* ---- waits --------------------------------------------------------------- */
 
-void gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
+uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
 {
+    const uint32_t before = dev->limit_s;
+
     dev->limit_s = seconds;
+    return before;
 }
 
 bool gh_device_is_stuck(const struct gh_device *dev)

@@ -113,7 +113,7 @@ static gh_status meet(gh_exchange *x, gh_error *err)
     };
 
     return gh_comm_open(x->dev, &ranks, "the exchange", x->timeout_s, &x->gate,
-                        &x->comm, err);
+                        &x->log, &x->comm, err);
 }
 
 static gh_status compare(gh_exchange *x, gh_exchange_kind kind, gh_status own,
@@ -283,6 +283,7 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
     /* A question that nobody answers is on the device, and what is freed below
      * waits for it: it is aborted first. */
     if (!together) {
+        gh_device_limit_waits(x->dev, x->timeout_s);
         gh_comm_close(x->comm, NULL);
         x->comm = NULL;
     }

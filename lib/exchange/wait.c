@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/job.h"
 #include "exchange/state.h"
 
 #include <stdio.h>
@@ -22,6 +23,21 @@
 
 /* The time for reading and raising signs, which wait for no other rank. */
 #define SOON_S 5u
+
+static void abort_comm(gh_exchange *x)
+{
+    struct gh_job *job = gh_nccl_abort_begin(x->nccl, x->dev, x->desc.comm,
+                                             x->timeout_s);
+
+    if (!gh_job_end(job)) {
+        gh_log_line(&x->log, GH_LOG_WARN,
+                    "exchange: rank %u: NCCL has not aborted the host's "
+                    "communicator in %u s (GRAPHHOOKS_TIMEOUT): destroy the "
+                    "graphs that hold the exchange; the abort is left to a "
+                    "thread that waits in NCCL",
+                    x->rank, x->timeout_s);
+    }
+}
 
 /* Ends an exchange that is not over yet. */
 void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err)
@@ -35,7 +51,7 @@ void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err)
         x->desc.abort(x->desc.user);
         gh_gate_return(&x->gate, gate);
     } else if (x->kind == GH_EXCHANGE_NCCL && x->nccl != NULL) {
-        gh_nccl_abort(x->nccl, x->desc.comm);
+        abort_comm(x);
     }
     if (err != NULL) {
         *err = *why;

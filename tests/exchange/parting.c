@@ -259,6 +259,42 @@ static void test_one_dies_by_nccl(struct rank *r)
     trader_close(&t);
 }
 
+/* NCCL aborts the host's communicator once the host's graph is gone, which is
+ * after the exchange: nobody waits for that. */
+static void test_a_graph_outlives(struct rank *r)
+{
+    const struct trader_options by_nccl = { .kind = "nccl",
+                                            .environment = hasty };
+    struct trader t;
+    double start;
+
+    if (!trader_open(&t, r, &by_nccl)) {
+        return;
+    }
+    says_int(r, trader_record(&t, SHAPE_FULL), GH_OK, "it is captured");
+    trader_round(&t, SHAPE_FULL, true);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    ranks_meet(r);
+    if (r->rank != r->n - 1) {
+        start = now_s();
+        trader_round(&t, SHAPE_FULL, true);
+        says_int(r, trader_wait(&t), GH_ERR_RANKS, "one that lacks a rank is "
+                                                   "not: %.100s", t.err.text);
+        says(r, now_s() - start < LIMIT_S / 4, "which is said in time: %.1f s",
+             now_s() - start);
+        says_int(r, drv.cuStreamSynchronize(r->stream), 0,
+                 "the stream has been let go");
+        r->comm = NULL; /* its end is left to the library */
+    }
+    start = now_s();
+    gh_exchange_destroy(t.x);
+    t.x = NULL;
+    says(r, now_s() - start < LIMIT_S / 4,
+         "the exchange is given back in time: %.1f s", now_s() - start);
+    trader_close(&t);
+    ranks_meet(r);
+}
+
 int main(void)
 {
     int status;
@@ -285,6 +321,11 @@ int main(void)
         ranks_run_wrong(2, "one of two ends alone", test_one_ends_alone);
         ranks_run_wrong(3, "one of three ends alone", test_one_ends_alone);
         ranks_run_wrong(2, "one of two dies by NCCL", test_one_dies_by_nccl);
+        ranks_run_wrong(3, "a graph outlives", test_a_graph_outlives);
+        ok(soft_reported("rank 0 aborts communicator 1 while graphs hold 1") &&
+               soft_reported("rank 1 aborts communicator 1 while graphs hold "
+                             "1"),
+           "a graph outlives: NCCL waits for it on both");
         /* A device whose context is lost is of no use to what follows. */
         ranks_run_wrong_bare(2, "one is lost", test_one_is_lost);
     } else {

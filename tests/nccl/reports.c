@@ -416,11 +416,20 @@ static void test_after_the_end(struct rank *r)
              "what is finalized takes no more");
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static void outlive(struct rank *r, ncclResult_t (*end)(ncclComm_t))
 {
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
     float value = 0;
+    double start;
 
     drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     drv.cuMemsetD32Async(r->third, 0x3F800000, 64, r->stream); /* 1.0 */
@@ -429,7 +438,9 @@ static void outlive(struct rank *r, ncclResult_t (*end)(ncclComm_t))
     drv.cuStreamEndCapture(r->stream, &graph);
     drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
     drv.cuGraphDestroy(graph);
+    start = now_s();
     says_int(r, end(r->comm), 0, "a communicator goes before its graph");
+    says(r, now_s() - start > 0.9, "for which it waits");
     r->comm = NULL;
     says_int(r, drv.cuGraphLaunch(exec, r->stream), 0, "which is launched");
     says_int(r, drv.cuStreamSynchronize(r->stream), 0, "and meets nobody");
@@ -647,12 +658,14 @@ int main(void)
                          test_abort_by_one_that_erred);
     soft_is_clean("abort by one that erred");
     ranks_run_wrong(2, "after the end", test_after_the_end);
+    setenv("SOFTNCCL_TIMEOUT", "1", 1);
     reported(1, "graph outlives", test_graph_outlives, 2,
              "rank 0 destroys communicator 1 while graphs hold 1 of its "
              "operations");
     reported(1, "graph outlives an abort", test_graph_outlives_an_abort, 2,
              "rank 0 aborts communicator 1 while graphs hold 1 of its "
              "operations");
+    unsetenv("SOFTNCCL_TIMEOUT");
     reported(2, "same rank", test_same_rank_twice, 1,
              "rank 0 of 2 has come already");
     ranks_run_wrong(2, "null", test_null);

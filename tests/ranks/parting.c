@@ -713,6 +713,44 @@ static void call_all(struct sharer *s)
          now_s() - start);
 }
 
+/* The stream waits for the word; the session does not know it where it is
+ * none of its passes'. */
+static void never_ends(struct rank *r, CUstream stream, enum part_at at,
+                       CUdeviceptr word, CUstream other)
+{
+    const struct sharer_options options = { .environment = hasty,
+                                            .fixed = true };
+    struct sharer s;
+    double start;
+
+    if (!sharer_open_alone(&s, r, &options)) {
+        return;
+    }
+    s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
+                          .size = 2,
+                          .user = &s,
+                          .gather = echo,
+                          .abort = note_graphs };
+    says_int(r, sharer_join(&s), GH_OK, "a rank and its echo");
+    says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "have graphs");
+    drv.cuMemsetD32Async(word, 0, 1, other);
+    drv.cuStreamSynchronize(other);
+    drv.cuStreamWaitValue32(stream, word, 1, 1);
+    says_int(r, part_at(&s, at), GH_ERR_RANKS,
+             "they part in time, at call %d: %.120s", (int)at, s.err.text);
+    if (at != AT_CLOSE) {
+        call_all(&s);
+    }
+    start = now_s();
+    gh_session_close(s.session);
+    says(r, now_s() - start < LIMIT_S, "the session closes: %.1f s",
+         now_s() - start);
+    says(r, sharer_said(&s, "is left to the context"), "which is said");
+    drv.cuMemsetD32Async(word, 1, 1, other);
+    drv.cuStreamSynchronize(stream);
+    sharer_close(&s);
+}
+
 static void test_a_stream_never_ends(struct rank *r)
 {
     CUstream other = NULL;
@@ -721,40 +759,70 @@ static void test_a_stream_never_ends(struct rank *r)
     drv.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING);
     drv.cuMemAlloc(&word, 4);
     for (enum part_at at = 0; at < PART_ATS; at++) {
-        const struct sharer_options options = { .environment = hasty,
-                                                .fixed = true };
-        struct sharer s;
-        double start;
-
-        if (!sharer_open_alone(&s, r, &options)) {
-            return;
-        }
-        s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
-                              .size = 2,
-                              .user = &s,
-                              .gather = echo,
-                              .abort = note_graphs };
-        says_int(r, sharer_join(&s), GH_OK, "a rank and its echo");
-        says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "have graphs");
-        drv.cuMemsetD32Async(word, 0, 1, other);
-        drv.cuStreamSynchronize(other);
-        drv.cuStreamWaitValue32(r->stream, word, 1, 1);
-        says_int(r, part_at(&s, at), GH_ERR_RANKS,
-                 "they part in time, at call %d: %.120s", (int)at, s.err.text);
-        if (at != AT_CLOSE) {
-            call_all(&s);
-        }
-        start = now_s();
-        gh_session_close(s.session);
-        says(r, now_s() - start < LIMIT_S, "the session closes: %.1f s",
-             now_s() - start);
-        says(r, sharer_said(&s, "is left to the context"), "which is said");
-        drv.cuMemsetD32Async(word, 1, 1, other);
-        drv.cuStreamSynchronize(r->stream);
-        sharer_close(&s);
+        never_ends(r, r->stream, at, word, other);
     }
+    never_ends(r, r->side, AT_ABORT, word, other);
+    never_ends(r, r->side, AT_ENTER, word, other);
     drv.cuMemFree(word);
     drv.cuStreamDestroy(other);
+}
+
+/* ---- a graph of the host's ----------------------------------------------- */
+
+/* It holds an operation of the communicator that is lent, and NCCL aborts that
+ * once it is gone. */
+static CUgraphExec hold(struct rank *r)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+
+    drv.cuStreamBeginCapture(r->side, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    nccl.ncclAllReduce(pointer(r->send), pointer(r->recv), 4, ncclFloat32,
+                       ncclSum, r->comm, r->side);
+    drv.cuStreamEndCapture(r->side, &graph);
+    drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
+    drv.cuGraphDestroy(graph);
+    return exec;
+}
+
+static enum part_at held_at;
+
+static void test_a_graph_is_held(struct rank *r)
+{
+    CUgraphExec exec;
+    struct sharer s;
+    double start;
+
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    exec = hold(r);
+    ranks_meet(r);
+    if (!is_odd(r)) {
+        if (held_at != AT_ENTER) {
+            says_int(r, sharer_step(&s, 1), GH_OK, "a step is issued");
+        }
+        says_int(r, part_at(&s, held_at), GH_ERR_RANKS,
+                 "ranks part in time, at call %d: %.120s", (int)held_at,
+                 s.err.text);
+        if (held_at != AT_CLOSE) {
+            call_all(&s);
+        }
+    }
+    ranks_meet(r);
+    if (is_odd(r)) {
+        gh_ranks_abort(s.session, NULL, NULL);
+    }
+    start = now_s();
+    gh_session_close(s.session);
+    s.session = NULL;
+    says(r, now_s() - start < LIMIT_S, "the session closes: %.1f s",
+         now_s() - start);
+    says(r, sharer_said(&s, "destroy the graphs of the host's"),
+         "what is left behind is said");
+    drv.cuGraphExecDestroy(exec);
+    r->comm = NULL;
+    sharer_close(&s);
 }
 
 static void test_graphs_go_before_communicators(struct rank *r)
@@ -1296,6 +1364,9 @@ int main(void)
                         test_one_ends_before_it_joins);
         ranks_run_wrong(2, "one fails before a recording",
                         test_one_fails_before_a_recording);
+    }
+    for (held_at = 0; held_at < PART_ATS && ranks_are_soft(); held_at++) {
+        ranks_run_wrong(2, "a graph is held", test_a_graph_is_held);
     }
     if (ranks_are_soft()) { /* the last, as memory is left where it is */
         ranks_run_wrong(1, "a stream never ends", test_a_stream_never_ends);

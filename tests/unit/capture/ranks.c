@@ -193,10 +193,11 @@ gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
 
 static uint32_t limit_s;
 
-void gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
+uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
 {
     (void)dev;
     limit_s = seconds;
+    return 0;
 }
 
 void gh_bank_clear(struct gh_bank *of, struct gh_entry *at)

@@ -12,9 +12,11 @@
 #include "config.h"
 
 #include "base/gate.h"
+#include "base/log.h"
 #include "comm/comm.h"
 #include "comm/hall.h"
 #include "comm/nccl.h"
+#include "device/job.h"
 #include "driver/nccl.h"
 #include "tap/tap.h"
 
@@ -195,9 +197,12 @@ gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
     return make("alloc", bytes, address_p, error);
 }
 
+static uint32_t limit_s, limit_at_free; /* of the device's waits */
+
 void gh_device_free(struct gh_device *dev, void *address)
 {
     (void)dev;
+    limit_at_free = limit_s;
     drop(address);
 }
 
@@ -276,6 +281,63 @@ gh_status gh_device_copy_back(struct gh_device *dev, void *device,
     memcpy(device, host, bytes);
     return may_fail("copy_back", error);
 }
+
+uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
+{
+    const uint32_t before = limit_s;
+
+    (void)dev;
+    limit_s = seconds;
+    return before;
+}
+
+/* ---- jobs ---------------------------------------------------------------- */
+
+/* A call of NCCL that does not return until a test lets it. */
+static struct kept {
+    gh_job_fn *run;
+    unsigned char arg[64];
+} kept[4];
+static uint32_t n_kept, job_s;
+static bool keeps;
+
+struct gh_job *gh_job_begin(struct gh_device *dev, uint32_t seconds,
+                            gh_job_fn *run, const void *arg, size_t bytes)
+{
+    job_s = seconds;
+    if (!keeps) {
+        run(dev, arg);
+        return NULL;
+    }
+    kept[n_kept].run = run;
+    memcpy(kept[n_kept].arg, arg, bytes);
+    return (struct gh_job *)(void *)&kept[n_kept++];
+}
+
+bool gh_job_end(struct gh_job *job)
+{
+    return job == NULL;
+}
+
+static void run_kept(void)
+{
+    while (n_kept > 0) {
+        n_kept--;
+        kept[n_kept].run(DEVICE, kept[n_kept].arg);
+    }
+}
+
+static char said[2][400]; /* the last lines of the log */
+
+static void hear_line(void *user, gh_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    memcpy(said[0], said[1], sizeof(said[0]));
+    snprintf(said[1], sizeof(said[1]), "%s", line);
+}
+
+static const struct gh_log the_log = { GH_LOG_WARN, hear_line, NULL };
 
 /* ---- NCCL ---------------------------------------------------------------- */
 
@@ -517,6 +579,9 @@ static void reset(void)
     memset(cards, 0, sizeof(cards));
     gathers = GH_OK;
     n_gathers = n_gates = 0;
+    keeps = false;
+    n_kept = job_s = limit_s = limit_at_free = 0;
+    memset(said, 0, sizeof(said));
     gate.open = DEVICE;
     err.text[0] = '\0';
     forget();
@@ -524,7 +589,8 @@ static void reset(void)
 
 static gh_status open_ranks(const gh_ranks *ranks, struct gh_comm **comm_p)
 {
-    return gh_comm_open(DEVICE, ranks, NULL, SECONDS, &gate, comm_p, &err);
+    return gh_comm_open(DEVICE, ranks, NULL, SECONDS, &gate, &the_log, comm_p,
+                        &err);
 }
 
 static struct gh_comm *begin(void)
@@ -982,11 +1048,8 @@ static void test_abort(void)
         const char *at;
 
         reset();
-        starts = i == 0; /* each abort has a thread, or none has */
         ranks.abort = cases[i].has_abort ? host_abort : NULL;
-        stands = starts;
         open_ranks(&ranks, &comm);
-        stands = false;
         is_gone = cases[i].gone;
         is_status(gh_comm_look(comm, &err),
                   cases[i].gone ? GH_ERR_RANKS : GH_OK, &err, "%s: a look",
@@ -1018,6 +1081,58 @@ static void test_abort(void)
         gh_comm_close(comm, NULL);
         is_str(calls, "", "%s: nor aborted at the end", cases[i].what);
         is_over(cases[i].what);
+    }
+}
+
+/* A graph of the host's that is alive keeps NCCL: it is waited for as long as
+ * for a rank, and what is left behind is said. */
+static void test_abort_that_stays(void)
+{
+    struct gh_comm *comm = begin();
+
+    keeps = true;
+    gh_comm_abort_begin(comm, true);
+    gh_comm_abort_end(comm);
+    is_int(n_kept, 2, "an abort may stay in NCCL");
+    is_int(job_s, SECONDS, "and is waited for in time");
+    ok(strstr(said[0], "NCCL has not ended the library's communicator of bank "
+                       "4 in 2 s (GRAPHHOOKS_TIMEOUT): ") != NULL &&
+           strstr(said[1], "NCCL has not ended the host's communicator of bank "
+                           "4 in 2 s (GRAPHHOOKS_TIMEOUT): destroy the graphs "
+                           "of the host's that hold its operations") != NULL,
+       "what is left behind is said: %s / %s", said[0], said[1]);
+    end(comm, "an abort that stays");
+    is_str(calls, "", "nothing has ended yet");
+    run_kept();
+    is_str(calls, "abort:host abort:own ", "and it goes on when it can");
+}
+
+/* A gather that not all ranks have joined is on the device: memory is freed
+ * behind it. */
+static void test_end_that_stays(void)
+{
+    for (int broken = 0; broken < 2; broken++) {
+        struct gh_comm *comm = begin();
+        const uint64_t *all = NULL;
+
+        if (broken) {
+            async[2] = ncclRemoteError;
+            gather(comm, &all);
+        }
+        forget();
+        keeps = true;
+        limit_s = 7;
+        limit_at_free = UINT32_MAX;
+        end(comm, "an end that stays");
+        is_int(n_kept, 1, "the end of a communicator may stay in NCCL");
+        ok(strstr(said[1], "NCCL has not ended the library's communicator of "
+                           "bank 4 in 2 s") != NULL,
+           "which is said: %s", said[1]);
+        is_int(limit_at_free, broken ? SECONDS : 7,
+               "what is freed behind a gather that failed is freed in time");
+        is_int(limit_s, 7, "and other waits keep their limit");
+        run_kept();
+        ok(was(broken ? "abort:own " : "destroy:own "), "it ends when it can");
     }
 }
 
@@ -1196,7 +1311,8 @@ static void test_destroy(void)
         finalizes = cases[i].finalizes;
         async[2] = cases[i].async;
         settles_ns = now_ns + cases[i].takes_s * SECOND;
-        gh_nccl_destroy(nccl, OWN, SECONDS);
+        ok(gh_nccl_destroy(nccl, DEVICE, OWN, SECONDS), "%s: is over",
+           cases[i].what);
         is_str(calls, cases[i].calls, "%s", cases[i].what);
         ok(now_ns >= (5 + cases[i].within_s) * SECOND &&
                now_ns < (5 + cases[i].within_s) * SECOND + SECOND / 50,
@@ -1220,6 +1336,8 @@ int main(void)
     test_threads_that_fail();
     test_parting();
     test_abort();
+    test_abort_that_stays();
+    test_end_that_stays();
     test_abort_of_threads();
     test_shared();
     test_by_the_host();

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "comm/nccl.h"
+#include "device/job.h"
 #include "exchange/state.h"
 #include "tap/tap.h"
 
@@ -59,8 +60,10 @@ static int comms_open;
 
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
                        const char *of, uint32_t seconds, struct gh_gate *gate,
-                       struct gh_comm **comm_p, gh_error *error)
+                       const struct gh_log *log, struct gh_comm **comm_p,
+                       gh_error *error)
 {
+    (void)log;
     (void)dev;
     (void)ranks;
     (void)of;
@@ -122,6 +125,8 @@ bool gh_deadline_nap(struct gh_deadline *deadline)
 
 /* ---- NCCL ---------------------------------------------------------------- */
 
+static bool job_is_over;
+
 static struct gh_nccl_part sent[N];
 
 gh_status gh_nccl_open(const char *name, struct gh_nccl **nccl_p,
@@ -177,11 +182,20 @@ gh_status gh_nccl_look(const struct gh_nccl *nccl, struct ncclComm *comm,
     return GH_OK;
 }
 
-void gh_nccl_abort(const struct gh_nccl *nccl, struct ncclComm *comm)
+struct gh_job *gh_nccl_abort_begin(struct gh_nccl *nccl, struct gh_device *dev,
+                                   struct ncclComm *comm, uint32_t seconds)
 {
     (void)nccl;
+    (void)dev;
     (void)comm;
-    note("abort ");
+    note("abort:%u ", seconds);
+    return NULL;
+}
+
+bool gh_job_end(struct gh_job *job)
+{
+    (void)job;
+    return job_is_over;
 }
 
 /* ---- the device ---------------------------------------------------------- */
@@ -203,6 +217,13 @@ void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
 {
     (void)dev;
     (void)before;
+}
+
+uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
+{
+    (void)dev;
+    note("limit%u ", seconds);
+    return 0;
 }
 
 void gh_device_close(struct gh_device *dev)
@@ -512,7 +533,7 @@ static void reset(gh_exchange_kind kind)
                                .comm = COMM };
     n_gathers = changed_gather = failed_gather = 0;
     comms_open = n_memory = n_objects = 0;
-    ended = idle = reaches = true;
+    ended = idle = reaches = job_is_over = true;
     memset(ready, 0, sizeof(ready));
     memset(arrived, 0, sizeof(arrived));
     memset(gone, 0, sizeof(gone));
@@ -804,13 +825,13 @@ static void test_ends(void)
         { "copies that have ended", GH_EXCHANGE_COPY, true, true, false, 0,
           "free free part parted " },
         { "a rank that does not come to the end", GH_EXCHANGE_COPY, true, false,
-          false, 2, "leave parted " },
+          false, 2, "limit3 leave parted " },
         { "a rank that may write still", GH_EXCHANGE_COPY, true, true, true, 2,
-          "leave parted " },
+          "limit3 leave parted " },
         { "NCCL", GH_EXCHANGE_NCCL, true, true, false, 0,
           "free free part parted " },
         { "NCCL that does not end", GH_EXCHANGE_NCCL, false, true, false, 0,
-          "abort leave free free parted " },
+          "abort:3 limit3 leave free free parted " },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -827,6 +848,22 @@ static void test_ends(void)
                strstr(said, "leaves its window, of 1000 bytes") != NULL,
            "which is said: %s", said);
     }
+}
+
+/* A graph of the host's keeps NCCL: the host is told what to destroy. */
+static void test_an_abort_that_stays(void)
+{
+    gh_exchange *x = begin(GH_EXCHANGE_NCCL);
+
+    ended = job_is_over = false;
+    gh_exchange_close(x);
+    is_str(calls, "abort:3 limit3 leave free free parted ",
+           "an abort that stays in NCCL is no longer waited for");
+    ok(strstr(said, "NCCL has not aborted the host's communicator in 3 s "
+                    "(GRAPHHOOKS_TIMEOUT): destroy the graphs that hold the "
+                    "exchange") != NULL,
+       "which is said: %s", said);
+    is_over("an abort that stays", 0);
 }
 
 /* ---- who is missed ------------------------------------------------------- */
@@ -936,6 +973,7 @@ int main(void)
     test_agreement();
     test_exposed();
     test_ends();
+    test_an_abort_that_stays();
     test_missed();
     test_parts();
     return done_testing();

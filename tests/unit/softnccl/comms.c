@@ -497,6 +497,48 @@ static void test_groups(void)
 
 /* ---- graphs -------------------------------------------------------------- */
 
+static void a_second_passes(void)
+{
+    still.now_ms += 1000;
+}
+
+static void graphs_go_in_time(void)
+{
+    a_second_passes();
+    if (still.n_slept == 7) {
+        still_forget_graphs();
+    }
+}
+
+/* NCCL waits for graphs that hold operations, in an abort too: until they are
+ * gone, and here for SOFTNCCL_TIMEOUT at most. */
+static void test_waits_for_graphs(void)
+{
+    for (int way = 0; way < 4; way++) {
+        const bool aborts = way % 2 == 1, goes = way / 2 == 1;
+        const char *what = aborts ? "an abort" : "an end";
+
+        begin(2);
+        still.capture = 1;
+        sum(comms[0], 0);
+        still.capture = 0;
+        still.asleep = goes ? graphs_go_in_time : a_second_passes;
+        still.n_slept = 0;
+        still.rank = 0;
+        is_int(aborts ? ncclCommAbort(comms[0]) : ncclCommDestroy(comms[0]),
+               ncclSuccess, "%s of what a graph holds", what);
+        is_int(still.n_slept, goes ? 7 : 30, "%s waits for the graph", what);
+        is_int(still_reports(), 1, "%s is reported", what);
+        is_int(ncclCommAbort(comms[0]), ncclInvalidUsage,
+               "%s leaves no communicator", what);
+        still_forget_graphs();
+        comms[0] = NULL;
+        still_leave(comms[1], 1);
+        comms[1] = NULL;
+        end("graphs that are waited for", 2);
+    }
+}
+
 static void test_graphs(void)
 {
     softnccl_counts counts;
@@ -522,6 +564,7 @@ static void test_graphs(void)
     still.capture = 1;
     sum(comms[1], 1);
     still.capture = 0;
+    still.asleep = a_second_passes;
     still_leave(comms[1], 1);
     comms[1] = NULL;
     ok(strstr(still_report(0), "rank 1 destroys communicator 1 while graphs "
@@ -594,6 +637,7 @@ int main(void)
     test_results_of_a_group();
     test_groups();
     test_graphs();
+    test_waits_for_graphs();
     test_mixed();
     test_wild();
     return done_testing();
