@@ -94,7 +94,8 @@ typedef struct gh_exchange_desc {
                         uint64_t *all, uint32_t n);
     /* Aborts `comm`; called once, when a rank has not come.  For a host that
      * uses the communicator elsewhere too.  Default: ncclCommAbort, after which
-     * the host must neither use nor destroy it. */
+     * the host must neither use nor destroy it.  NCCL ends it once no graph
+     * holds the exchange: a thread waits for that, and the call does not. */
     void (*abort)(void *user);
 
     const char *driver; /* as gh_session_desc.driver.  GRAPHHOOKS_DRIVER */

@@ -175,7 +175,9 @@ GH_API gh_status gh_ranks_wait(gh_session *session, void *stream,
  *
  * @return GH_OK, also when the ranks have parted before; GH_ERR_STATE when no
  *         bank has ranks, or when called from a host service; GH_ERR_INVALID.
- * Blocks: until the communicators are aborted.  Since: 0.5.
+ * Blocks: until the communicators are aborted, for at most GRAPHHOOKS_TIMEOUT:
+ * a graph of the host's that holds an operation of one keeps NCCL, which goes
+ * on in a thread until the host has destroyed the graph.  Since: 0.5.
  */
 GH_API gh_status gh_ranks_abort(gh_session *session, const char *why,
                                 gh_error *err);
