@@ -35,6 +35,8 @@ from megatron.core.transformer import (  # noqa: E402
 
 WORDS, LENGTH, BATCH, WIDTH, LAYERS = 64, 16, 2, 32, 2
 COUNTS = [2, 3, 4, 3]
+GATHER = {"overlap_grad_reduce": True, "use_distributed_optimizer": True,
+          "overlap_param_gather": True}
 MOE = dict(
     num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=WIDTH,
     moe_token_dispatcher_type="alltoall", moe_aux_loss_coeff=0.01,
@@ -192,12 +194,13 @@ def whole(pair):
     return go
 
 
-@pytest.mark.parametrize("wrap", [False, True], ids=["plain", "ddp"])
-@pytest.mark.parametrize("kind", ["dense", "padded"])
-def test_all_layers_in_one_segment(whole, kind, wrap):
-    train = with_buffers(evaluates=True) if wrap \
-        else lambda t: t.steps(COUNTS)
-    two = whole(train, kind, wrapped() if wrap else None)
+@pytest.mark.parametrize("kind, options", [
+    ("dense", None), ("padded", None), ("dense", {}), ("dense", GATHER)],
+    ids=["dense", "padded", "ddp", "gather"])
+def test_all_layers_in_one_segment(whole, kind, options):
+    ddp = options is not None
+    train = with_buffers(evaluates=True) if ddp else lambda t: t.steps(COUNTS)
+    two = whole(train, kind, wrapped(**options) if ddp else None)
     assert len(two.segments) == 1
 
 
@@ -220,6 +223,10 @@ def test_all_layers_in_one_segment_and_a_scope():
     with pytest.raises(graphhooks.Error, match="takes layers whole"):
         graphhooks.megatron.attach(core, scope="attn", granularity="chunk")
     with graphhooks.megatron.attach(core, granularity="chunk"):
+        for how in {"granularity": "chunk"}, {"scope": "attn"}:
+            with pytest.raises(graphhooks.Error, match="has graphs already"):
+                graphhooks.megatron.attach(core, **how)
+    with graphhooks.megatron.attach(core, scope="attn"):
         with pytest.raises(graphhooks.Error, match="has graphs already"):
             graphhooks.megatron.attach(core, granularity="chunk")
 
@@ -263,8 +270,7 @@ def with_buffers(evaluates=False):
 
 @pytest.mark.parametrize("options", [
     {}, {"overlap_grad_reduce": True},
-    {"overlap_grad_reduce": True, "use_distributed_optimizer": True,
-     "overlap_param_gather": True}], ids=["plain", "reduce", "gather"])
+    GATHER], ids=["plain", "reduce", "gather"])
 @pytest.mark.parametrize("kind, scope", [
     ("dense", ""), ("moe", "attn,moe_router,moe_preprocess")])
 def test_with_megatrons_data_parallel(pair, kind, scope, options):
@@ -272,15 +278,33 @@ def test_with_megatrons_data_parallel(pair, kind, scope, options):
 
 
 def test_hooks_of_the_gather_are_as_they_were_after_a_detach():
-    training = Training("dense", "attn", wrapped(
-        overlap_grad_reduce=True, use_distributed_optimizer=True,
-        overlap_param_gather=True))
+    training = Training("dense", "attn", wrapped(**GATHER))
     layer = training.core.decoder.layers[0]
     assert layer.cuda_graph_manual_hooks
     assert not layer.self_attention.linear_qkv._forward_pre_hooks
     training.end()
     assert layer.self_attention.linear_qkv._forward_pre_hooks
     training.model.disable_forward_pre_hook(param_sync=False)
+
+
+def test_one_segment_waits_for_all_of_its_parameters():
+    waited: list = []
+
+    def wrap(core):
+        model = wrapped(**GATHER)(core)
+        hook = model._make_forward_pre_hook()
+        model._make_forward_pre_hook = lambda: (
+            lambda module, *_: (waited.append(module), hook(module))[1])
+        return model
+
+    training = Training("dense", "", wrap, granularity="chunk")
+    with_buffers()(training)
+    decoder = training.core.decoder
+    owners = [m for m in decoder.modules()
+              if next(m.parameters(recurse=False), None) is not None]
+    assert waited == owners * sum(COUNTS)
+    training.end()
+    assert decoder.final_layernorm._forward_pre_hooks
 
 
 def test_a_detach_leaves_the_model_as_it_was():

@@ -75,12 +75,11 @@ class Attached:
 
     def _attach(self, names, config, chunk, number, options) -> None:
         seams = []
+        _refuse_whole(_decoder_of(names, chunk))
         for name, layer in layers_of(names, chunk):
             if not names._layer_is_graphable(layer, config):
                 continue
-            if layer.cuda_graphs:
-                raise Error(f"{name} has graphs already: detach those first, "
-                            "or leave Megatron's TECudaGraphHelper out")
+            _refuse_graphs(name, layer)
             seams.append(Seam(names, layer, _named(number, name),
                               self._quantization))
             self._seams.append(seams[-1])
@@ -95,14 +94,17 @@ class Attached:
         decoder = _decoder_of(names, chunk)
         if decoder is None:
             return
-        if "forward" in vars(decoder):
-            raise Error("the decoder has graphs already: detach those first")
-        self._seams.append(Whole(decoder, _named(number, "decoder")))
+        _refuse_whole(decoder)
+        for name, layer in layers_of(names, chunk):
+            _refuse_graphs(name, layer)
+        whole = Whole(decoder, _named(number, "decoder"))
+        self._seams.append(whole)
+        self._hooks.append(ParameterHooks(chunk, [whole]))
         # One body is one segment, by whatever word.
         options = {"generators": generators_of(names), **options,
                    "granularity": "layer"}
         self.chunks.append(attach_torch(
-            chunk, [self._seams[-1].body], **options))
+            chunk, [whole.body], **options))
 
     def stats(self) -> dict:
         """As graphhooks.attach, of all chunks together; ``chunks`` has those
@@ -144,6 +146,18 @@ class Attached:
 
     def __exit__(self, *_) -> None:
         self.detach()
+
+
+def _refuse_graphs(name: str, layer) -> None:
+    if getattr(layer, "cuda_graphs", None):
+        raise Error(f"{name} has graphs already: detach those first, or leave "
+                    "Megatron's TECudaGraphHelper out")
+
+
+def _refuse_whole(decoder) -> None:
+    if isinstance(vars(decoder).get("forward") if decoder is not None
+                  else None, Whole):
+        raise Error("the decoder has graphs already: detach those first")
 
 
 def _add(total: dict, value: dict) -> None:

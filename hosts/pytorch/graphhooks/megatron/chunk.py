@@ -14,6 +14,8 @@ class Whole:
 
     def __init__(self, decoder, name: str):
         self._decoder = decoder
+        self._before: list = []  # hooks, and what each is called with
+        self.layer = self  # as ParameterHooks knows it
         self.body = Body(self._run, [decoder], name)
         self._leftovers = [Leftovers(layer, self.body)
                            for layer in decoder.layers]
@@ -22,6 +24,8 @@ class Whole:
     def __call__(self, *args, **kwargs):
         if not self._decoder.training:
             return type(self._decoder).forward(self._decoder, *args, **kwargs)
+        for hook, module in self._before:
+            hook(module)
         given = {k: v for k, v in kwargs.items() if v is not None}
         for leftovers in self._leftovers:
             leftovers.__enter__()
@@ -39,6 +43,14 @@ class Whole:
             for leftovers in self._leftovers:
                 leftovers.clear()
 
+    def setup_manual_hooks(self, make_hook) -> None:
+        """As Megatron's layers have it: of modules with parameters."""
+        self._before = [(make_hook(), module)
+                        for module in self._decoder.modules()
+                        if next(module.parameters(recurse=False), None)
+                        is not None]
+
     def detach(self) -> None:
         if vars(self._decoder).get("forward") is self:
             del self._decoder.forward
+        self._before = []
