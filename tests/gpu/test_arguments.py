@@ -546,6 +546,56 @@ def test_equal_values_that_are_told_apart_are_other_constants(pair, grain,
         run.attached.explain()
 
 
+class Grouped(Block):
+    """A collective would be of the group that it is given."""
+
+    groups: tuple = ()
+
+    def forward(self, x, given):
+        assert given.group in self.groups
+        return super().forward(x) * (1 + self.groups.index(given.group))
+
+
+@dataclasses.dataclass
+class Of:
+    group: object = None
+
+
+@pytest.fixture
+def groups():
+    """Two of the same ranks."""
+    dist = torch.distributed
+    if not dist.is_available() or not dist.is_gloo_available():
+        pytest.skip("torch has no gloo")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0,
+                            world_size=1)
+    Grouped.groups = tuple(dist.new_group([0], backend="gloo")
+                           for _ in range(2))
+    yield Grouped.groups
+    Grouped.groups = ()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_each_process_group_has_graphs_of_its_own(pair, groups, grain):
+    class Given(Model):
+        calls = 0
+
+        def run_layers(self, x):
+            self.calls += 1
+            for layer in self.layers:
+                x = layer(x, Of(groups[self.calls % 2]))
+            return x
+
+    run = pair(lambda r: r.steps([1] * 8), grain=grain, make=Grouped,
+               model=Given)
+    stats = run.attached.stats()
+    assert [bank["replays"] > 0 for bank in stats["banks"]] == [True, True]
+    name = groups[0].group_name
+    assert any(f"process group {name} of rank 0" in bank["besides"]
+               for bank in stats["banks"])
+
+
 class Unlimited(Block):
     def forward(self, x, limit):
         return super().forward(x)

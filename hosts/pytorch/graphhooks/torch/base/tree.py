@@ -26,6 +26,11 @@ _PLAIN = frozenset({
 
 
 _SIGNED = (float, complex)  # -0.0 == 0.0
+# What is looked at as a whole: a graph's collectives are of one group, and
+# another group is another one, whatever ranks it has.
+_GROUPS = (torch.distributed.ProcessGroup,) \
+    if torch.distributed.is_available() else ()
+_WHOLE = enum.Enum, *_GROUPS
 
 
 class Unfit(Exception):
@@ -70,7 +75,7 @@ def gather(value, tensors: list, key: list) -> None:
             raise Unfit("a sparse or nested tensor goes into the layer or "
                         "comes out of it; graphs know strided ones") from None
         tensors.append(value)
-    elif kind in _PLAIN or isinstance(value, enum.Enum):
+    elif kind in _PLAIN or isinstance(value, _WHOLE):
         key.append(kind)
         key.append(str(value) if kind in _SIGNED else value)
     else:
@@ -131,8 +136,8 @@ def _parts(value):
                     "with use_cache=False")
     raise Unfit(f"a {kind.__module__}.{kind.__qualname__} goes into the "
                 "layer or comes out of it; graphs know tensors, numbers, "
-                "texts, None, and tuples, lists, dicts and dataclasses of "
-                "them")
+                "texts, process groups, None, and tuples, lists, dicts "
+                "and dataclasses of them")
 
 
 def describe(named, found: dict, tensors: dict) -> None:
@@ -152,7 +157,9 @@ def _describe(name: str, value, found: dict, tensors: dict) -> None:
             f"{name}.stride()": str(value.stride()),
             f"{name}.requires_grad": str(value.requires_grad),
             f"{name}.is_neg()": str(value.is_neg())})
-    elif kind in _PLAIN or isinstance(value, enum.Enum):
+    elif isinstance(value, _GROUPS):
+        found[name] = _describe_group(value)
+    elif kind in _PLAIN or isinstance(value, _WHOLE):
         found[name] = repr(value)
     else:
         parts = _parts(value)
@@ -162,6 +169,13 @@ def _describe(name: str, value, found: dict, tensors: dict) -> None:
             inner = f"{name}[{key!r}]" if isinstance(value, (
                 dict, list, tuple)) else f"{name}.{key}"
             _describe(inner, part, found, tensors)
+
+
+def _describe_group(group) -> str:
+    ranks = torch.distributed.get_process_group_ranks(group)
+    return f"the process group {group.group_name} of " + (
+        f"rank {ranks[0]}" if len(ranks) == 1 else
+        f"{len(ranks)} ranks from {min(ranks)}")
 
 
 class Place:
@@ -178,7 +192,7 @@ def form(value, place):
     """The value with place(tensor) instead of its tensors."""
     if type(value) in _TENSORS:
         return place(value)
-    if type(value) in _PLAIN or isinstance(value, enum.Enum):
+    if type(value) in _PLAIN or isinstance(value, _WHOLE):
         return value
     parts = _parts(value)
     if isinstance(parts, dict):
