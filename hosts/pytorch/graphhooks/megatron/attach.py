@@ -12,6 +12,7 @@ from ..torch import attach as attach_torch
 from . import names as megatron_names
 from .chunk import Whole
 from .fp8 import Quantization
+from .groups import group_of
 from .hooks import ParameterHooks
 from .random import generators_of
 from .scope import Settings
@@ -86,9 +87,8 @@ class Attached:
         if not seams:
             return
         self._hooks.append(ParameterHooks(chunk, seams))
-        options = {"generators": generators_of(names), **options}
-        self.chunks.append(attach_torch(
-            chunk, [seam.body for seam in seams], **options))
+        self._open(names, config, chunk, [seam.layer for seam in seams],
+                   seams, options)
 
     def _attach_whole(self, names, config, chunk, number, options) -> None:
         decoder = _decoder_of(names, chunk)
@@ -101,10 +101,16 @@ class Attached:
         self._seams.append(whole)
         self._hooks.append(ParameterHooks(chunk, [whole]))
         # One body is one segment, by whatever word.
-        options = {"generators": generators_of(names), **options,
-                   "granularity": "layer"}
+        self._open(names, config, chunk, decoder.layers, self._seams[-1:],
+                   {**options, "granularity": "layer"})
+
+    def _open(self, names, config, chunk, layers, seams, options) -> None:
+        options = {"generators": generators_of(names), **options}
+        if options.get("group") is None:
+            options["group"] = group_of(names, config, self._settings.words,
+                                        layers)
         self.chunks.append(attach_torch(
-            chunk, [whole.body], **options))
+            chunk, [seam.body for seam in seams], **options))
 
     def stats(self) -> dict:
         """As graphhooks.attach, of all chunks together; ``chunks`` has those

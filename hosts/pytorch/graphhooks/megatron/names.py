@@ -28,6 +28,11 @@ _NAMES = {
     "megatron.core.transformer.moe.token_dispatcher": (
         "MoETokenDispatcher", "MoEAlltoAllTokenDispatcher"),
     "megatron.core.tensor_parallel.random": ("get_all_rng_states",),
+    "megatron.core.parallel_state": (
+        "get_tensor_model_parallel_group", "get_context_parallel_group",
+        "get_tensor_and_context_parallel_group",
+        "get_expert_tensor_and_model_parallel_group",
+        "get_tensor_and_data_parallel_group"),
     "megatron.core.utils": ("get_attr_wrapped_model",),
 }
 

@@ -1,0 +1,82 @@
+"""Megatron's schedules of several processes, with graphs and without.
+
+The cases are in worker.py: the processes of a test run several of them, one
+after the other, as it takes them long to start.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from models import HAS_GPU, torch
+
+pytest.importorskip("megatron.core",
+                    reason="megatron-core is not installed")
+if HAS_GPU:
+    pytest.skip("a GPU for each of four ranks is asked of nobody",
+                allow_module_level=True)
+if not torch.distributed.is_gloo_available():
+    pytest.skip("torch has no gloo", allow_module_level=True)
+
+SECONDS = 300
+# What each rank's chunks have in flight at most, as the schedule has it.
+SLOTS = {
+    "1F1B": [[2], [1]], "1F1B, MoE": [[2], [1]], "1F1B, packed": [[2], [1]],
+    "interleaved": [[4, 2], [3, 1]],
+    "interleaved by threes": [[6, 3], [4, 2]],
+    "no overlap": [[1]] * 2, "columns and rows": [[1]] * 2,
+    "packed": [[1]] * 2, "contexts of several sizes": [[1]] * 2,
+    # A forward begins before the backward beside it.
+    "overlap, attn": [[2]] * 2, "overlap, attn,moe_router": [[2]] * 2,
+    "overlap, attn,moe_router,moe_preprocess": [[2]] * 2,
+    "overlap, interleaved": [[4, 2]] * 4,
+}
+
+
+def ran(folder: Path, cases: str, size: int) -> dict:
+    """What each rank has found, by case."""
+    worker = Path(__file__).with_name("worker.py")
+    logs = [folder / f"{rank}.log" for rank in range(size)]
+    processes = [subprocess.Popen(
+        [sys.executable, str(worker), str(folder), str(rank), str(size),
+         cases], stdout=log.open("w"), stderr=subprocess.STDOUT)
+        for rank, log in enumerate(logs)]
+    end = time.monotonic() + SECONDS
+    try:
+        for process in processes:
+            process.wait(end - time.monotonic())
+    except subprocess.TimeoutExpired:
+        pytest.fail("it hangs: " + "".join(log.read_text() for log in logs))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    found: dict = {}
+    for rank, log in enumerate(logs):
+        left = folder / f"{rank}.json"
+        assert left.exists(), log.read_text()
+        for case, result in json.loads(left.read_text()).items():
+            found.setdefault(case, []).append(result)
+    return found
+
+
+@pytest.mark.parametrize("cases, size, count", [
+    ("pipeline", 2, 5), ("experts", 2, 4), ("pieces", 2, 3), ("four", 4, 1)])
+def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
+    found = ran(tmp_path, cases, size)
+    for case, ranks in found.items():
+        assert not any("error" in rank for rank in ranks), "\n".join(
+            rank.get("error", "") for rank in ranks)
+        for rank in ranks:
+            assert rank["replays"] == rank["passes"] - rank["warmup"], case
+        assert [rank["slots"] for rank in ranks] == SLOTS[case], case
+    assert len(found) == count
+    several = found.get("contexts of several sizes", ())
+    assert all(rank["banks"] == [2] for rank in several)

@@ -1,0 +1,286 @@
+"""Small models of Megatron-Core, trained by its own schedules.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import graphhooks
+from models import DEVICE, HAS_GPU, torch
+
+if not HAS_GPU:
+    import softmegatron
+
+    softmegatron.install()
+    softmegatron.take_any_transformer_engine()
+
+import graphhooks.megatron  # noqa: E402
+from megatron.core import parallel_state  # noqa: E402
+from megatron.core.distributed import (  # noqa: E402
+    DistributedDataParallel, DistributedDataParallelConfig)
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import (  # noqa: E402
+    get_gpt_layer_local_spec, get_gpt_mtp_block_spec)
+from megatron.core.pipeline_parallel import (  # noqa: E402
+    get_forward_backward_func)
+from megatron.core.tensor_parallel import random  # noqa: E402
+from megatron.core.transformer import (  # noqa: E402
+    MLATransformerConfig, TransformerConfig)
+
+WORDS, LENGTH, BATCH, WIDTH, LAYERS = 64, 16, 2, 32, 2
+COUNTS = [2, 3, 4, 3]
+MOE = dict(
+    num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=WIDTH,
+    moe_token_dispatcher_type="alltoall", moe_aux_loss_coeff=0.01,
+    moe_router_load_balancing_type="aux_loss")
+KINDS = {
+    "dense": {},
+    "moe": MOE,
+    "shared": {**MOE, "moe_shared_expert_intermediate_size": WIDTH},
+    "padded": {**MOE, "moe_expert_capacity_factor": 1.0,
+               "moe_pad_expert_input_to_capacity": True},
+    "sigmoid": {**MOE, "moe_router_score_function": "sigmoid",
+                "moe_router_enable_expert_bias": True,
+                "moe_router_load_balancing_type": "none",
+                "moe_aux_loss_coeff": 0.0},
+    "mla": dict(
+        q_lora_rank=16, kv_lora_rank=16, qk_head_dim=8, v_head_dim=8,
+        qk_pos_emb_head_dim=8, rope_type="rope", apply_rope_fusion=False,
+        multi_latent_attention=True),
+}
+
+
+def begin(rank: int = 0, size: int = 1, store=None) -> None:
+    """The processes."""
+    store = store or torch.distributed.HashStore()
+    torch.distributed.init_process_group(
+        "nccl" if HAS_GPU else "gloo", store=store, rank=rank,
+        world_size=size)
+
+
+def divide(**parallel) -> None:
+    """The processes, into the groups of a model; again, for another one."""
+    parallel_state.destroy_model_parallel()
+    parallel_state.initialize_model_parallel(
+        create_gloo_process_groups=False, **parallel)
+
+
+def end() -> None:
+    parallel_state.destroy_model_parallel()
+    torch.distributed.destroy_process_group()
+
+
+def seed() -> None:
+    torch.manual_seed(1234)
+    random.initialize_rng_tracker(force_reset=True)
+    random.model_parallel_cuda_manual_seed(
+        1234, use_cudagraphable_rng=HAS_GPU, force_reset_rng=True)
+
+
+def config_of(kind: str, **more):
+    make = MLATransformerConfig if kind == "mla" else TransformerConfig
+    sizes = parallel_state
+    virtual = sizes.get_virtual_pipeline_model_parallel_world_size()
+    pipeline = sizes.get_pipeline_model_parallel_world_size()
+    return make(**{
+        "num_layers": LAYERS * pipeline * (virtual or 1),
+        "hidden_size": WIDTH, "num_attention_heads": 4,
+        "use_cpu_initialization": True, "add_bias_linear": False,
+        "attention_dropout": 0.0, "hidden_dropout": 0.0,
+        "pipeline_model_parallel_size": pipeline,
+        "virtual_pipeline_model_parallel_size": virtual,
+        "expert_model_parallel_size":
+            sizes.get_expert_model_parallel_world_size(),
+        "pipeline_dtype": torch.float32,
+        **KINDS.get(kind, {}), **more})
+
+
+def build(kind: str, spec=None, places="rope", stage=None, config=None,
+          **more):
+    """A model, or the chunk of a pipeline's stage that this process has."""
+    if config is None:
+        seed()
+        config = config_of(kind, **more)
+    if spec is None:
+        spec = get_gpt_layer_local_spec(
+            num_experts=config.num_moe_experts,
+            multi_latent_attention=kind == "mla")
+    predicts = get_gpt_mtp_block_spec(config, spec, False) \
+        if config.mtp_num_layers else None
+    ends = dict(ignore_virtual=False, vp_stage=stage)
+    return GPTModel(
+        config, spec, WORDS, LENGTH, position_embedding_type=places,
+        share_embeddings_and_output_weights=False, mtp_block_spec=predicts,
+        pre_process=parallel_state.is_pipeline_first_stage(**ends),
+        post_process=parallel_state.is_pipeline_last_stage(**ends),
+        vp_stage=stage).to(DEVICE)
+
+
+def build_chunks(kind: str, **more) -> list:
+    """Those of this process."""
+    virtual = parallel_state.get_virtual_pipeline_model_parallel_world_size()
+    first = build(kind, stage=None if virtual is None else 0, **more)
+    how = {n: more[n] for n in ("spec", "places") if n in more}
+    return [first] + [build(kind, stage=i, config=first.config, **how)
+                      for i in range(1, virtual or 1)]
+
+
+class Tokens:
+    """Microbatches, the same for all who count from the first."""
+
+    batch = BATCH
+
+    def __init__(self, seed: int = 7):
+        self._numbers = torch.Generator().manual_seed(seed)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        tokens = torch.randint(0, WORDS, (BATCH, LENGTH + 1),
+                               generator=self._numbers).to(DEVICE)
+        places = torch.arange(LENGTH, device=DEVICE).expand(BATCH, LENGTH)
+        return dict(input_ids=tokens[:, :-1].contiguous(),
+                    labels=tokens[:, 1:].contiguous(),
+                    position_ids=places.contiguous(), attention_mask=None)
+
+
+class Training:
+    """Of a model or its chunks, by Megatron's schedule."""
+
+    def __init__(self, kind, scope=None, wrap=None, data=Tokens, make=None,
+                 attach=None, **more):
+        self.cores = (make or build_chunks)(kind, **more)
+        self.core = self.cores[0]
+        self.chunks = self.cores if wrap is None else \
+            [wrap(core) for core in self.cores]
+        self.model = self.chunks if len(self.cores) > 1 else self.chunks[0]
+        self.train()
+        self.attached = None
+        if scope is not None:
+            self.attach(scope, **(attach or {}))
+        self.optimizer = torch.optim.SGD(
+            [p for core in self.cores for p in core.parameters()], lr=0.1)
+        # A chunk of a pipeline has the same microbatches as the others.
+        self.data = [data() for _ in self.cores]
+        self.losses: list = []
+
+    def attach(self, scope, **options) -> None:
+        self.attached = graphhooks.megatron.attach(self.model, scope=scope,
+                                                   **options)
+
+    def train(self, mode=True) -> None:
+        for chunk in self.chunks:
+            chunk.train(mode)
+
+    def _forward(self, data, model, return_schedule_plan=False):
+        given = next(data)
+
+        def loss(out):
+            value = out.float().mean()
+            return value, {"loss": value.detach().clone()}
+
+        if return_schedule_plan:
+            while not hasattr(model, "build_schedule_plan"):
+                model = model.module
+            return model.build_schedule_plan(**given), loss
+        return model(**given), loss
+
+    def run(self, count: int, forward_only: bool = False) -> None:
+        self.losses += [each["loss"] for each in get_forward_backward_func()(
+            forward_step_func=self._forward,
+            data_iterator=self.data if len(self.data) > 1 else self.data[0],
+            model=self.model, num_microbatches=count,
+            forward_only=forward_only, seq_length=LENGTH,
+            micro_batch_size=self.data[0].batch)]
+
+    def steps(self, counts) -> None:
+        for count in counts:
+            self.run(count)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def evaluate(self, count: int = 2) -> None:
+        self.train(False)
+        with torch.no_grad():
+            self.run(count, forward_only=True)
+        self.train()
+
+    def end(self):
+        stats = self.attached and self.attached.stats()
+        if stats:
+            self.segments = [line for line in self.attached.explain()
+                             .splitlines() if "graphed" in line]
+        if self.attached is not None:
+            self.attached.detach()
+        return stats
+
+    def state(self) -> dict:
+        found = {f"loss {i}": loss for i, loss in enumerate(self.losses)}
+        for core, numbered in zip(self.cores, itertools.count()):
+            found.update((f"{numbered}: {n}", t)
+                         for n, t in core.state_dict().items()
+                         if isinstance(t, torch.Tensor))
+        return found
+
+
+def differing(one: dict, other: dict) -> list:
+    assert one.keys() == other.keys()
+    return [n for n in one if not torch.equal(one[n], other[n])]
+
+
+def compare(train, kind, scope, eager=("warmup",), **how):
+    """Trains without graphs and with: the same bits, and all replays but for
+    these reasons."""
+    one, two = Training(kind, None, **{k: v for k, v in how.items()
+                                       if k != "attach"}), \
+        Training(kind, scope, **how)
+    try:
+        train(one)
+        train(two)
+    finally:
+        stats = two.end()
+    two.stats = stats
+    assert differing(one.state(), two.state()) == []
+    assert stats["refused"] == {} and stats["replays"] > 0, stats
+    assert stats["eager_calls"].keys() <= set(eager), stats
+    return two
+
+
+def wrapped(**options):
+    def wrap(core):
+        model = DistributedDataParallel(
+            core.config, DistributedDataParallelConfig(
+                grad_reduce_in_fp32=True, **options), core)
+        core.config.no_sync_func = model.no_sync
+        return model
+
+    return wrap
+
+
+def with_buffers(evaluates=False):
+    """DistributedDataParallel's gradients are in buffers of its own."""
+    def train(training):
+        gathers = training.chunks[0].use_forward_hook
+        for i, count in enumerate(COUNTS):
+            for model in training.chunks:
+                model.zero_grad_buffer()
+            training.run(count)
+            for model in training.chunks:
+                model.finish_grad_sync()
+                for p in model.parameters():
+                    p.grad = p.main_grad.to(p.dtype)
+            training.optimizer.step()
+            training.optimizer.zero_grad()
+            if evaluates and i % 2:
+                for model in training.chunks:
+                    if gathers:  # as Megatron's loop around an evaluation
+                        model.disable_forward_pre_hook(param_sync=False)
+                training.evaluate()
+                for model in training.chunks:
+                    if gathers:
+                        model.enable_forward_pre_hook()
+
+    return train

@@ -1,0 +1,112 @@
+"""One of the processes of test_schedules.py.
+
+    worker.py FOLDER RANK SIZE CASES
+
+Leaves FOLDER/RANK.json, with what each of the cases came to.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+
+import conftest  # noqa: F401 - the device, where there is none
+
+warnings.simplefilter("ignore")
+
+import training  # noqa: E402
+from models import torch  # noqa: E402
+from packing import Packed, build_packed  # noqa: E402
+from training import compare  # noqa: E402
+
+COUNTS = [4, 6, 8, 3]
+ROUND = [4, 6, 8, 2]  # as Megatron asks: multiples of the stages
+THREES = [3, 6, 8, 3]
+PIPELINE = dict(pipeline_model_parallel_size=2)
+CHUNKS = dict(**PIPELINE, virtual_pipeline_model_parallel_size=2)
+EXPERTS = dict(expert_model_parallel_size=2)
+TENSOR = dict(tensor_model_parallel_size=2)
+OVERLAP = dict(bf16=True, params_dtype=torch.bfloat16,
+               pipeline_dtype=torch.bfloat16,
+               overlap_moe_expert_parallel_comm=True)
+EXCHANGING = "attn,moe_router,moe_preprocess"
+PACKED = dict(make=build_packed, data=Packed)
+
+
+def trained(divided, kind, scope, counts=COUNTS, **how) -> dict:
+    """What a training with graphs comes to, if its bits are those of one
+    without."""
+    training.divide(**divided)
+    two = compare(lambda t: t.steps(counts), kind, scope, **how)
+    layers = [layer for core in two.cores for layer in core.decoder.layers]
+    return {"passes": 2 * sum(counts) * len(layers),
+            "warmup": 2 * two.stats["eager_calls"]["warmup"],
+            "replays": two.stats["replays"],
+            "recordings": two.stats["recordings"], "layers": len(layers),
+            "banks": [len(c["banks"]) for c in two.stats["chunks"]],
+            "slots": [c["slots"] for c in two.stats["chunks"]]}
+
+
+def of_several_sizes() -> dict:
+    """Context parallelism that is another in each microbatch."""
+    training.divide()
+    alone = [torch.distributed.new_group([rank]) for rank in range(2)][
+        torch.distributed.get_rank()]
+    both = torch.distributed.group.WORLD
+    return trained({}, "dense", "attn", make=build_packed,
+                   data=lambda: Packed((alone, both, both)),
+                   attach={"group": both})
+
+
+CASES = {
+    "pipeline": {
+        "1F1B": lambda: trained(PIPELINE, "dense", ""),
+        "1F1B, MoE": lambda: trained(PIPELINE, "moe", EXCHANGING),
+        "1F1B, packed": lambda: trained(PIPELINE, "dense", "attn", **PACKED),
+        "interleaved": lambda: trained(CHUNKS, "dense", "", ROUND),
+        "interleaved by threes": lambda: trained(
+            CHUNKS, "dense", "attn", THREES,
+            microbatch_group_size_per_vp_stage=3)},
+    "experts": {
+        "no overlap": lambda: trained(EXPERTS, "moe", EXCHANGING),
+        **{f"overlap, {scope}": lambda scope=scope: trained(
+            EXPERTS, "moe", scope, **OVERLAP)
+           for scope in ("attn", "attn,moe_router", EXCHANGING)}},
+    "pieces": {
+        "columns and rows": lambda: trained(
+            TENSOR, "dense", "attn,mlp", **TENSOR),
+        "packed": lambda: trained({}, "dense", "attn", **PACKED),
+        "contexts of several sizes": of_several_sizes},
+    "four": {
+        "overlap, interleaved": lambda: trained(
+            {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, ROUND, **OVERLAP)},
+}
+
+
+def main(folder: Path, rank: int, size: int, name: str) -> None:
+    training.begin(rank, size, torch.distributed.FileStore(
+        str(folder / "store"), size))
+    results = {}
+    for case, come_to in CASES[name].items():
+        start = time.monotonic()
+        try:
+            results[case] = come_to()
+        except Exception:
+            results[case] = {"error": traceback.format_exc()}
+        results[case]["seconds"] = time.monotonic() - start
+        (folder / f"{rank}.json").write_text(json.dumps(results))
+        if "error" in results[case]:
+            break  # the ranks may be elsewhere
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:4]), sys.argv[4])
