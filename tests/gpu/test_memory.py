@@ -230,6 +230,26 @@ def test_two_optimizers_that_take_turns(pair, grain):
 
 
 @GRAIN
+def test_an_optimizer_of_copies_in_another_precision(pair, grain):
+    """As engines have it that keep weights in fp32 beside those of bf16."""
+    def train(run):
+        copies = [p.detach().clone().double().requires_grad_()
+                  for p in run.model.parameters()]
+        optimizer = torch.optim.SGD(copies, lr=1e-2)
+        for count in COUNTS + COUNTS:
+            run.zero()
+            run.backward(count, in_flight=2)
+            for p, copy in zip(run.model.parameters(), copies):
+                copy.grad = p.grad.double()
+            optimizer.step()
+            with torch.no_grad():
+                for p, copy in zip(run.model.parameters(), copies):
+                    p.copy_(copy)
+
+    pair(train, grain=grain)
+
+
+@GRAIN
 def test_evaluation_between_forward_and_backward(pair, grain):
     def train(run):
         for count in COUNTS:

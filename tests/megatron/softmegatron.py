@@ -40,6 +40,10 @@ def install() -> None:
         setattr(torch.cuda, name, lambda *_: 0)
     torch.Tensor.record_stream = lambda *_: None
     torch.cuda.nvtx.range_push = torch.cuda.nvtx.range_pop = lambda *_: None
+    kind = torch.Tensor.type  # an optimizer asks by it who is on a device
+    torch.Tensor.type = lambda self, *args, **kwargs: \
+        kind(self, *args, **kwargs) if args or kwargs \
+        else kind(self).replace("torch.", "torch.cuda.")
     _put_events()
     _put_lists()
     _put_random()

@@ -16,6 +16,10 @@ pytest.importorskip("megatron.core",
 
 import training  # noqa: E402
 from models import torch  # noqa: E402
+from megatron.core.distributed import finalize_model_grads  # noqa: E402
+from megatron.core.optimizer import (  # noqa: E402
+    OptimizerConfig, get_megatron_optimizer)
+from megatron.core.transformer.module import Float16Module  # noqa: E402
 from training import (COUNTS, Training, build, compare,  # noqa: E402
                       differing, random, with_buffers, wrapped)
 
@@ -80,6 +84,36 @@ def test_all_layers_in_one_segment_and_a_scope():
     with graphhooks.megatron.attach(core, scope="attn"):
         with pytest.raises(graphhooks.Error, match="has graphs already"):
             graphhooks.megatron.attach(core, granularity="chunk")
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("distributed", [False, True],
+                         ids=["whole", "distributed"])
+def test_with_megatrons_optimizer(distributed, half, granularity):
+    """It steps copies of weights in fp32, or shards of them."""
+    def wrap(core):
+        core.config.finalize_model_grads_func = finalize_model_grads
+        return wrapped(use_distributed_optimizer=distributed)(
+            Float16Module(core.config, core) if half else core)
+
+    def train(training):
+        model = training.model
+        optimizer = get_megatron_optimizer(
+            OptimizerConfig(optimizer="adam", lr=0.01, bf16=half,
+                            params_dtype=torch.bfloat16 if half
+                            else torch.float32,
+                            use_distributed_optimizer=distributed),
+            [model], use_gloo_process_groups=False)
+        for count in COUNTS:
+            model.zero_grad_buffer()
+            optimizer.zero_grad()
+            training.run(count)
+            assert optimizer.step()[0]
+
+    more = {"bf16": True, "params_dtype": torch.bfloat16} if half else {}
+    compare(train, "dense", "", wrap=wrap,
+            attach={"granularity": granularity}, **more)
 
 
 @pytest.mark.parametrize("options", [

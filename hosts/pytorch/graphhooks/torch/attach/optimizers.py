@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
@@ -36,9 +37,11 @@ class Optimizers:
         if now != count:  # some come later
             known = {id(p) for s in self._owner.segments
                      for p in s.parameters.all}
+            # What is no Parameter is an engine's copy of one, in fp32 or a
+            # shard; of which one it does not say.
             ours = not known or any(
-                id(p) in known for group in optimizer.param_groups
-                for p in group["params"])
+                id(p) in known or not isinstance(p, torch.nn.Parameter)
+                for group in optimizer.param_groups for p in group["params"])
             self._known[optimizer] = now, ours
         return ours
 
