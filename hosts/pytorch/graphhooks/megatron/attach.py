@@ -97,7 +97,8 @@ class Attached:
         _refuse_whole(decoder)
         for name, layer in layers_of(names, chunk):
             _refuse_graphs(name, layer)
-        whole = Whole(decoder, _named(number, "decoder"))
+        whole = Whole(decoder, _named(number, "decoder"),
+                      self._quantization)
         self._seams.append(whole)
         self._hooks.append(ParameterHooks(chunk, [whole]))
         # One body is one segment, by whatever word.

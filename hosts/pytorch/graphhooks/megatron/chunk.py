@@ -5,43 +5,90 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
+from ..errors import Error
 from ..torch.attach.body import Body
-from .seam import Leftovers
+from .fp8 import Usages
+from .seam import FLAG, Leftovers, flagged
+
+_REGION = "get_fp8_context"  # by which a decoder enters a region of FP8
 
 
 class Whole:
     """It stands in the place of `decoder.forward`."""
 
-    def __init__(self, decoder, name: str):
+    def __init__(self, decoder, name: str, quantization=None):
         self._decoder = decoder
         self._before: list = []  # hooks, and what each is called with
         self.layer = self  # as ParameterHooks knows it
         self.body = Body(self._run, [decoder], name)
-        self._leftovers = [Leftovers(layer, self.body)
-                           for layer in decoder.layers]
+        self._leftovers = [Leftovers(layer) for layer in decoder.layers]
+        self._flags = flagged(self.body.modules())
+        self._quantization = quantization  # None: nothing is quantized
+        self._usages: Usages | None = None  # once it has run
+        if quantization is not None:
+            self._names = _names_of(decoder)
         decoder.forward = self
 
     def __call__(self, *args, **kwargs):
-        if not self._decoder.training:
-            return type(self._decoder).forward(self._decoder, *args, **kwargs)
+        decoder = self._decoder
+        if not decoder.training:
+            return type(decoder).forward(decoder, *args, **kwargs)
         for hook, module in self._before:
             hook(module)
         given = {k: v for k, v in kwargs.items() if v is not None}
+        is_first = False
+        for names in self._flags:
+            is_first = is_first or names[FLAG]
+            names[FLAG] = False
         for leftovers in self._leftovers:
             leftovers.__enter__()
         try:
-            return self.body(*args, **given)
+            if self._quantization is None:
+                return self.body(*args, **given)
+            return self._quantized(is_first, args, given)
         finally:
             for leftovers in self._leftovers:
                 leftovers.__exit__()
 
-    def _run(self, hidden_states, attention_mask=None, **kwargs):
+    def _quantized(self, is_first: bool, args, given):
+        """The region is around the segment, as its end updates scales."""
+        with self._names[_REGION](self._decoder.config):
+            if self._usages is not None:
+                self._usages.put_back()
+            return self.body(*args, is_first_fp8_module=self._quantization
+                             .enter(is_first), **given)
+
+    def _run(self, hidden_states, attention_mask=None,
+             is_first_fp8_module=False, **kwargs):
+        forward = type(self._decoder).forward
         try:
-            return type(self._decoder).forward(
-                self._decoder, hidden_states, attention_mask, **kwargs)
+            if self._quantization is None:
+                return forward(self._decoder, hidden_states, attention_mask,
+                               **kwargs)
+            with self._inside(is_first_fp8_module):
+                if self._usages is not None:
+                    hidden_states = self._usages.put_back_after(hidden_states)
+                return forward(self._decoder, hidden_states, attention_mask,
+                               **kwargs)
         finally:
             for leftovers in self._leftovers:
                 leftovers.clear()
+
+    @contextlib.contextmanager
+    def _inside(self, is_first: bool):
+        """Of the region around the segment, so the decoder enters none."""
+        region, self._names[_REGION] = self._names[_REGION], _no_region
+        self._quantization.begin(is_first, self._usages is not None)
+        try:
+            yield
+        finally:
+            self._names[_REGION] = region
+            self._quantization.end()
+            self._usages = self._usages or Usages(self.body)
+            self._usages.put_back()
 
     def setup_manual_hooks(self, make_hook) -> None:
         """As Megatron's layers have it: of modules with parameters."""
@@ -54,3 +101,20 @@ class Whole:
         if vars(self._decoder).get("forward") is self:
             del self._decoder.forward
         self._before = []
+
+
+def _no_region(*_, **__):
+    return contextlib.nullcontext()
+
+
+def _names_of(decoder) -> dict:
+    """The globals of a decoder's forward."""
+    if decoder.config.first_last_layers_bf16:
+        raise Error("first_last_layers_bf16 is set, and granularity \"chunk\" "
+                    "has one region of FP8 for all layers: leave one of them "
+                    "out")
+    names = vars(sys.modules[type(decoder).__module__])
+    if _REGION not in names:
+        raise Error(f"{type(decoder).__module__} has no {_REGION}, by which "
+                    "its decoder enters FP8: leave granularity \"chunk\" out")
+    return names

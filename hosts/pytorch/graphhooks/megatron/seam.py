@@ -28,7 +28,7 @@ _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
                   "num_global_tokens_per_local_expert")
 # Of modules that quantize weights in the first microbatch of a step; a number
 # on the device stands for it (fp8.py).
-_FLAG = "is_first_microbatch"
+FLAG = "is_first_microbatch"
 
 
 class Seam:
@@ -42,7 +42,7 @@ class Seam:
         self._packed = None  # of the call at hand
         self.body = Body(self._run, layer._get_submodules_under_cudagraphs(),
                          name)
-        self._leftovers = Leftovers(layer, self.body)
+        self._leftovers = Leftovers(layer, self.body.modules())
         self._takes_attention = self._has_attention()
         layer.cuda_graphs.append(self)
         # Megatron's own makes a mask of zeros where there is none.
@@ -119,14 +119,13 @@ class Leftovers:
     other microbatches: taken out while a segment runs, so that each call
     finds the same, and put back, or left as the call has set it."""
 
-    def __init__(self, layer, body):
+    def __init__(self, layer, modules=()):
         self._layer = vars(layer)
         dispatcher = getattr(getattr(layer, "mlp", None), "token_dispatcher",
                              None)
         self._dispatcher = None if dispatcher is None else vars(dispatcher)
         # Of what the segment runs alone: the rest has its own.
-        self._flags = [names for names in map(vars, body.modules())
-                       if _FLAG in names]
+        self._flags = flagged(modules)
         # Tensors that it has from the beginning, such as tables; it may have
         # run before the attach.
         self._own = frozenset(
@@ -140,7 +139,7 @@ class Leftovers:
         for name, _ in self._kept:
             layer[name] = None
         for names in self._flags:
-            names[_FLAG] = False
+            names[FLAG] = False
         self.clear()
 
     def __exit__(self, *_):
@@ -154,6 +153,10 @@ class Leftovers:
             if name in _OF_DISPATCHER or (isinstance(value, torch.Tensor)
                                           and name not in self._own):
                 names[name] = None
+
+
+def flagged(modules) -> list:
+    return [names for names in map(vars, modules) if FLAG in names]
 
 
 def _names_in(function) -> tuple:
