@@ -38,6 +38,7 @@ RECIPES = ("delayed", "tensorwise", "blockwise")
 PATTERN = "M*-E"  # of a hybrid: Mamba, attention, MLP, experts
 # What can be captured of experts whose tokens the host counts.
 _ROUTED = "attn,moe_router,moe_preprocess"
+# Of a layer in a pattern; Megatron captures MLPs of models without experts.
 _OF_PATTERN = {"M": ("mamba",), "*": ("attn",), "-": ("mlp",),
                "E": ("moe_router", "moe_preprocess")}
 
@@ -81,7 +82,8 @@ class Shape:
             return _ROUTED
         if self.kind == "hybrid":
             return ",".join(dict.fromkeys(
-                w for c in self.pattern for w in _OF_PATTERN.get(c, ())))
+                w for c in self.pattern for w in _OF_PATTERN.get(c, ())
+                if not (w == "mlp" and self.moe)))
         return ""
 
     @property
