@@ -19,32 +19,36 @@ from .private import SWITCHES
 _NAMES, _READERS, _SETTERS = zip(*SWITCHES)
 
 
-def switches() -> tuple:
-    """All of them, as they are now: equal ones choose the same kernels."""
+def autocast():
+    """Its dtype, or False: a thread's own, and quick to read."""
     # Without a word, of "cuda": a text takes torch as long as the rest.
-    return (is_autocast_enabled() and torch.get_autocast_dtype("cuda"),
-            *[read() for read in _READERS])
+    return is_autocast_enabled() and torch.get_autocast_dtype("cuda")
 
 
-def in_words(found: tuple) -> dict:
+def switches() -> tuple:
+    """The others: equal ones choose the same kernels."""
+    return tuple([read() for read in _READERS])
+
+
+def in_words(cast, found: tuple) -> dict:
     """Texts by name."""
-    return {"autocast": str(found[0] or "off"),
-            **dict(zip(_NAMES, map(str, found[1:])))}
+    return {"autocast": str(cast or "off"), **dict(zip(_NAMES,
+                                                       map(str, found)))}
 
 
 @contextlib.contextmanager
-def switched(then: tuple):
+def switched(cast, then: tuple):
     """As they were then."""
     now = switches()
     _put(then, now)
     try:
-        with torch.autocast("cuda", then[0] or None, bool(then[0])):
+        with torch.autocast("cuda", cast or None, bool(cast)):
             yield
     finally:
         _put(now, then)
 
 
 def _put(values: tuple, others: tuple) -> None:
-    for value, other, put in zip(values[1:], others[1:], _SETTERS):
+    for value, other, put in zip(values, others, _SETTERS):
         if value != other:
             put(value)

@@ -16,7 +16,7 @@ import enum
 import torch
 
 from ...errors import Error
-from .switches import switches
+from .switches import autocast
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({
@@ -86,10 +86,10 @@ def gather(value, tensors: list, key: list) -> None:
             gather(part, tensors, key)
 
 
-def gather_call(args, kwargs) -> tuple[list, list]:
+def gather_call(switches, args, kwargs) -> tuple[list, list]:
     """The tensors of a call, and what else it is."""
     tensors: list = []
-    key = [switches()]
+    key = [autocast(), switches]
     for arg in args:
         gather(arg, tensors, key)
     if kwargs:

@@ -131,7 +131,7 @@ class Evaluated(Called):
 
     def _gather(self, args, kwargs) -> tuple:
         try:
-            tensors, key = tree.gather_call(args, kwargs)
+            tensors, key = tree.gather_call(self.switches(), args, kwargs)
         except tree.Unfit as unfit:
             self.owner.count("input", self.name, str(unfit))
             return None, None

@@ -19,7 +19,7 @@ _ORDER = "the list of keyword arguments"
 
 def describe(site, key, args, kwargs) -> dict:
     """Texts by name of all that two calls must agree in."""
-    found = {**switches.in_words(key[0]),
+    found = {**switches.in_words(*key[:2]),
              "training": str(site.module.training)}
     named = dict(zip(_names(site, len(args)), args))
     named.update(kwargs)

@@ -219,7 +219,7 @@ def _forward_again(segment, instance: Instance) -> Instance:
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     instance.before.put_back()
     try:
-        with torch.enable_grad(), switched(instance.switches):
+        with torch.enable_grad(), switched(*instance.switches):
             again.live = play(segment, again, args, kwargs,
                               owner.offload.plain).tensors
     finally:

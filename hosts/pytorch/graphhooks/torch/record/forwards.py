@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from ..base import memory, private, tree
-from ..base.switches import switches
+from ..base.switches import autocast, switches
 from ..grad import contributions
 from ..guard.attributes import refuse_set
 from ..guard.settings import Settings
@@ -76,7 +76,7 @@ def _run(segment, instance: Instance, before, settings, tensors, args,
     indices = {id(t): i for i, t in enumerate(tensors)}
     instance.call = tree.form((args, kwargs),
                               lambda t: tree.Place(0, indices[id(t)]))
-    instance.switches = switches()
+    instance.switches = autocast(), switches()
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     given = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]

@@ -26,7 +26,7 @@ class Instance:
         self.flight = ()  # that recorded it: its bank, and the pool
         self.serial = 0  # the how manieth recording its forward was
         self.call = None  # the form of its arguments
-        self.switches = ()  # of torch, in the forward
+        self.switches = ()  # of torch, autocast first, in the forward
         self.inputs = ()  # tensors at the graph's own addresses
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded

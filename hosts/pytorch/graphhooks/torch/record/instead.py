@@ -103,7 +103,7 @@ def _forward(segment, instance, origin, derived: bool, why) -> Instance:
         if origin.numbers is not None:
             owner.captures.put_numbers(origin.numbers)
         try:
-            with torch.enable_grad(), switched(instance.switches):
+            with torch.enable_grad(), switched(*instance.switches):
                 results = play(segment, again, args, kwargs,
                                owner.offload.plain, leaves, origin.count)
         except tree.Unfit:

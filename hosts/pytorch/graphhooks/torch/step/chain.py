@@ -19,7 +19,7 @@ from torch import is_grad_enabled
 from ...errors import Error
 from ..base import private, tree
 from ..base.private import nodes_so_far
-from ..base.switches import switches
+from ..base.switches import autocast
 from ..grad import contributions
 from ..guard.settings import Settings
 from ..record import checkpoint
@@ -246,8 +246,7 @@ class Chain:
         """What has changed since the first module returned."""
         if _modes() != self._modes:
             return ("is called in another mode than those before: no_grad, "
-                    "autocast, other kernels of attention or another "
-                    "precision, or hooks of saved tensors such as "
+                    "autocast, or hooks of saved tensors such as "
                     "checkpointing's")
         why = self.why_in_another_mode(site)
         if why is not None:
@@ -432,7 +431,7 @@ class Chain:
 
 def _modes() -> tuple:
     """That a module may run in, without a word of them."""
-    return is_grad_enabled(), checkpoint.hooks(), switches()
+    return is_grad_enabled(), checkpoint.hooks(), autocast()
 
 
 def takes_one(call) -> bool:
