@@ -1,0 +1,123 @@
+"""Weights that are quantized once a step, and scales that a region updates at
+its end, as Transformer Engine has them for FP8; here in plain torch.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+
+import pytest
+
+pytest.importorskip("megatron.core",
+                    reason="megatron-core is not installed")
+
+import training  # noqa: E402
+from megatron.core.transformer import transformer_block  # noqa: E402
+from models import HAS_GPU, torch  # noqa: E402
+from training import COUNTS, compare  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    HAS_GPU, reason="a GPU has Transformer Engine's own")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world():
+    training.begin()
+    training.divide()
+    yield
+    training.end()
+
+
+class Manager:
+    """As FP8GlobalStateManager, as far as an attach uses it."""
+
+    quantization_state = types.SimpleNamespace()
+    skip = None  # a number on the device
+    modules: list = []
+
+    @classmethod
+    def reset(cls):
+        cls.skip, cls.modules = None, []
+        vars(cls.quantization_state).update(
+            fp8_enabled=False, fp8_recipe=None, autocast_arguments={},
+            is_first_fp8_module=False, fp8_graph_capturing=False)
+
+    @classmethod
+    def set_skip_fp8_weight_update_tensor(cls, skip):
+        if cls.skip is None:
+            cls.skip = torch.empty(())
+        cls.skip.fill_(skip)
+
+    @classmethod
+    def is_first_fp8_module(cls):
+        first = cls.quantization_state.is_first_fp8_module
+        cls.quantization_state.is_first_fp8_module = False
+        return first
+
+
+@contextlib.contextmanager
+def region(*_, **__):
+    state = Manager.quantization_state
+    state.fp8_enabled = state.is_first_fp8_module = True
+    yield
+    state.fp8_enabled = False
+    for module in Manager.modules:
+        module.scale.copy_(module.amax)
+
+
+class Quantizing(torch.nn.Module):
+    """Around a linear layer of Megatron's."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+        self.is_first_microbatch = True
+        self.kept = None
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.register_buffer("amax", torch.ones(()), persistent=False)
+        Manager.modules.append(self)
+
+    def forward(self, x):
+        weight = self.linear.weight.detach()
+        rough = torch.round(weight * 64) / 64
+        if Manager.quantization_state.fp8_graph_capturing:
+            self.kept.copy_(torch.where(Manager.skip > 0, self.kept, rough))
+        elif self.kept is None:
+            self.kept = rough.clone()
+        elif self.is_first_microbatch:
+            self.kept.copy_(rough)
+        self.is_first_microbatch = False
+        self.amax.copy_(x.detach().abs().max())
+        # What is kept, with the gradient of the weight itself.
+        used = self.linear.weight + (self.kept - weight)
+        return torch.nn.functional.linear(x * (1 + self.scale / 8), used), None
+
+
+@pytest.fixture
+def quantized(monkeypatch):
+    names = "transformer_engine.pytorch.quantization"
+    for i in range(3):
+        name = ".".join(names.split(".")[:i + 1])
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules[names].FP8GlobalStateManager = Manager
+    monkeypatch.setattr(transformer_block, "get_fp8_context", region)
+
+    Manager.reset()
+
+    def wrap(core):
+        core.config.fp8, core.config.fp8_recipe = "hybrid", "delayed"
+        for layer in core.decoder.layers:
+            layer.mlp.linear_fc1 = Quantizing(layer.mlp.linear_fc1)
+        return core
+
+    return wrap
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_weights_are_quantized_in_each_step(quantized, granularity):
+    compare(lambda t: t.steps(COUNTS + COUNTS), "dense", "", wrap=quantized,
+            attach={"granularity": granularity})
