@@ -340,6 +340,7 @@ def test_rows_of_transformer_engine_have_shapes_of_their_own(peers, capsys):
     # Experts whose tokens the host counts are in no graph of the whole.
     assert ("te/chunk", "moe") not in jobs
     assert ("te/full_iteration", "moe") not in jobs
+    assert ("te/local", "moe") not in jobs
     with pytest.raises(SystemExit):
         peers["run"].parse(["out", "--rows", "te/te,torch/eager"])
     assert "shapes of their own" in capsys.readouterr().err
