@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import statistics
 import sys
+import tempfile
 import time
 import traceback
 from collections import deque
@@ -309,6 +311,34 @@ def train(run: Run, args, world: World, text: Text, recipe: Recipe) -> None:
             run.left_mib = torch.cuda.memory_allocated(world.device) / 2**20
 
 
+# ---- in a process of its own ----------------------------------------------
+
+
+def _in_child(run: Run, args, recipe: Recipe, path: str) -> None:
+    world = World(args.device, recipe.without_gpu)
+    try:
+        recipe.open(world)
+        recipe.determine()
+        train(run, args, world, recipe.text(args, world), recipe)
+        torch.save(vars(run), path)
+    finally:
+        world.close()
+
+
+def train_apart(run: Run, args, recipe: Recipe) -> None:
+    """Nothing that an engine keeps for ever is there from another mode."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run")
+        child = multiprocessing.get_context("spawn").Process(
+            target=_in_child, args=(run, args, recipe, path))
+        child.start()
+        child.join()
+        if child.exitcode:
+            raise RuntimeError(f"its process ended with {child.exitcode}; "
+                               "what it said is above")
+        vars(run).update(torch.load(path, weights_only=False))
+
+
 # ---- all of it -------------------------------------------------------------
 
 
@@ -331,7 +361,10 @@ def run_all(args, world: World, text: Text, recipe: Recipe) -> bool:
         before = sum(run.mode == name for run in runs)
         runs.append(Run(f"{name}-{before + 1}" if before else name, name))
         try:
-            train(runs[-1], args, world, text, recipe)
+            if args.apart:
+                train_apart(runs[-1], args, recipe)
+            else:
+                train(runs[-1], args, world, text, recipe)
         except Fault:
             raise
         except Exception as failure:  # the other runs are still worth it
@@ -376,8 +409,11 @@ def main(parser: Parser, recipe: Recipe, argv=None) -> int:
                 "--sync-every needs --in-flight 1: DDP adds up gradients "
                 "right after the forward that it belongs to"
             )
+        if args.apart and world.size > 1:
+            raise Fault("--apart starts processes itself: leave torchrun out")
         text = recipe.text(args, world)
-        recipe.open(world)
+        if not args.apart:
+            recipe.open(world)
         recipe.determine()
         return 0 if run_all(args, world, text, recipe) else 1
     except Fault as fault:

@@ -161,6 +161,8 @@ def make_parser(description: str, dtypes=DTYPES, modes=MODES) -> Parser:
         help="draw the losses; needs matplotlib")  # fmt: skip
     add("--trace", metavar="PREFIX",
         help="write timelines of a late step for Perfetto")  # fmt: skip
+    add("--apart", action="store_true",
+        help="train each mode in a process of its own")  # fmt: skip
     add("--explain", action="store_true", help="say what was captured")
     return parser
 

@@ -138,6 +138,31 @@ def test_two_runs_on_a_cpu_are_equal(options):
     assert said.stderr == "" or "\r" not in said.stderr  # no bar in a pipe
 
 
+def test_runs_in_processes_of_their_own_are_equal(tmp_path):
+    out = tmp_path / "run.json"
+    said = train(*CPU, "--compare", "off,off", "--steps", "3", "--apart",
+                 "--json", out)  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "bitwise equal: yes (the losses of 3 steps in 18" in said.stdout
+    together = train(*CPU, "--graphhooks", "off", "--steps", "3",
+                     "--json", tmp_path / "one.json")  # fmt: skip
+    assert together.returncode == 0, together.stderr
+    runs = [json.loads((tmp_path / name).read_text())["runs"][-1]
+            for name in ("run.json", "one.json")]
+    assert runs[0]["loss_bits"] == runs[1]["loss_bits"]
+
+
+def test_a_process_of_its_own_that_dies_is_a_run_that_failed(
+        tools, options, tmp_path):
+    common, _ = tools
+    args = options.make_parser("x").parse_args(["--apart"])
+    args.device = "cpu"
+    run = common.Run("off", "off")
+    with pytest.raises(RuntimeError, match="its process ended with 1"):
+        common.train_apart(run, args, None)  # which has no recipe
+    assert run.losses == []
+
+
 def test_checkpoints_and_flights_change_no_bit(tmp_path):
     bits = []
     for options in ([], ["--checkpoint"], IN_FLIGHT):
