@@ -75,8 +75,26 @@ static bool all_are_right(int n)
 }
 
 /* Of three ranks the second peer is reached by a lane. */
-static void sweep(const char *entry, int n_ranks)
+static const struct {
+    const char *name;
+    int n_ranks;
+} entries[] = {
+    { "cuStreamCreateWithPriority", 3 },
+    { "cuEventCreate", 2 },         { "cuEventRecord", 3 },
+    { "cuEventQuery", 2 },          { "cuStreamWaitEvent", 3 },
+    { "cuStreamWriteValue32", 2 },  { "cuStreamBatchMemOp", 2 },
+    { "cuMemcpyAsync", 2 },         { "cuMemcpyDtoDAsync", 2 },
+    { "cuMemsetD8Async", 2 },       { "cuMemGetAddressRange", 2 },
+    { "cuIpcGetMemHandle", 2 },     { "cuIpcOpenMemHandle", 2 },
+    { "cuIpcCloseMemHandle", 2 },   { "cuStreamIsCapturing", 2 },
+    { "cuStreamQuery", 2 },         { "cuModuleLoadData", 2 },
+    { "cuMemAlloc", 2 },
+};
+
+static void sweep(int i)
 {
+    const char *entry = entries[i].name;
+    const int n_ranks = entries[i].n_ranks;
     uint64_t calls, stride, tried = 0, wrong = 0, silent = 0, late = 0;
     uint32_t whole = 0;
 
@@ -90,12 +108,12 @@ static void sweep(const char *entry, int n_ranks)
         ranks_fail(entry, n);
         ranks_run_lost(n_ranks, entry, work);
         tried++;
-        for (int i = 0; i < n_ranks; i++) {
-            const struct outcome *o = &outcomes[i];
+        for (int k = 0; k < n_ranks; k++) {
+            const struct outcome *o = &outcomes[k];
 
             if (o->wrong || o->silent || o->late) {
                 diag("%s: call %llu, rank %d:%s%s%s", entry,
-                     (unsigned long long)n, i, o->wrong ? " wrong" : "",
+                     (unsigned long long)n, k, o->wrong ? " wrong" : "",
                      o->silent ? " without a word" : "",
                      o->late ? " late" : "");
             }
@@ -275,21 +293,6 @@ static void sweep_alone(void)
 
 int main(void)
 {
-    static const struct {
-        const char *name;
-        int n_ranks;
-    } entries[] = {
-        { "cuStreamCreateWithPriority", 3 },
-        { "cuEventCreate", 2 },         { "cuEventRecord", 3 },
-        { "cuEventQuery", 2 },          { "cuStreamWaitEvent", 3 },
-        { "cuStreamWriteValue32", 2 },  { "cuStreamBatchMemOp", 2 },
-        { "cuMemcpyAsync", 2 },         { "cuMemcpyDtoDAsync", 2 },
-        { "cuMemsetD8Async", 2 },       { "cuMemGetAddressRange", 2 },
-        { "cuIpcGetMemHandle", 2 },     { "cuIpcOpenMemHandle", 2 },
-        { "cuIpcCloseMemHandle", 2 },   { "cuStreamIsCapturing", 2 },
-        { "cuStreamQuery", 2 },         { "cuModuleLoadData", 2 },
-        { "cuMemAlloc", 2 },
-    };
     int status;
 
     if (!ranks_open(&status)) {
@@ -300,8 +303,6 @@ int main(void)
     }
     ranks_devices(MOST_RANKS);
     sweep_alone();
-    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-        sweep(entries[i].name, entries[i].n_ranks);
-    }
+    tap_apart((int)(sizeof(entries) / sizeof(entries[0])), sweep);
     return done_testing();
 }

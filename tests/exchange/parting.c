@@ -164,15 +164,6 @@ static void test_one_ends_alone(struct rank *r)
     }
 }
 
-static void ends_in_order(int n)
-{
-    const uint64_t left = ranks_left();
-
-    ranks_run_wrong_bare(n, "it ends in order", test_ends_in_order);
-    is_int((long long)ranks_left(), (long long)left,
-           "it ends in order: %d ranks leave nothing", n);
-}
-
 /* The context of one is lost: each call says so, and none waits. */
 static void test_one_is_lost(struct rank *r)
 {
@@ -295,6 +286,51 @@ static void test_a_graph_outlives(struct rank *r)
     ranks_meet(r);
 }
 
+/* What follows a rank that waits in vain takes seconds, so each is apart. */
+static const struct {
+    int n;
+    const char *name;
+    void (*run)(struct rank *r);
+    bool bare, replays, unwaited;
+} parts[] = {
+    { 2, "one of two dies", test_one_dies, .bare = true },
+    { 4, "one of four dies", test_one_dies, .bare = true },
+    { 2, "one of two is late", test_one_is_late, .bare = true },
+    { 3, "one of three is late", test_one_is_late, .bare = true },
+    { 2, "two end in order", test_ends_in_order, .bare = true },
+    { 3, "three end in order", test_ends_in_order, .bare = true },
+    { 3, "one dies, nobody waits", test_one_dies, .bare = true,
+      .unwaited = true },
+    { 3, "one of three dies, replaying", test_one_dies, .bare = true,
+      .replays = true },
+    { 3, "one never comes", test_one_never_comes, .replays = true },
+    { 2, "one of two ends alone", test_one_ends_alone, .replays = true },
+    { 3, "one of three ends alone", test_one_ends_alone, .replays = true },
+    { 2, "one of two dies by NCCL", test_one_dies_by_nccl, .replays = true },
+    { 3, "a graph outlives", test_a_graph_outlives, .replays = true },
+    { 2, "one is lost", test_one_is_lost, .bare = true, .replays = true },
+};
+
+static void run_part(int i)
+{
+    const uint64_t before = ranks_left();
+
+    replays = parts[i].replays;
+    unwaited = parts[i].unwaited;
+    (parts[i].bare ? ranks_run_wrong_bare
+                   : ranks_run_wrong)(parts[i].n, parts[i].name, parts[i].run);
+    if (parts[i].run == test_ends_in_order) {
+        is_int((long long)ranks_left(), (long long)before,
+               "%s: they leave nothing", parts[i].name);
+    }
+    if (parts[i].run == test_a_graph_outlives) {
+        ok(soft_reported("rank 0 aborts communicator 1 while graphs hold 1") &&
+               soft_reported("rank 1 aborts communicator 1 while graphs hold "
+                             "1"),
+           "a graph outlives: NCCL waits for it on both");
+    }
+}
+
 int main(void)
 {
     int status;
@@ -305,29 +341,7 @@ int main(void)
     ranks_devices(MOST_RANKS);
     ranks_know_each_other(true);
     if (ranks_are_soft()) {
-        ranks_run_wrong_bare(2, "one of two dies", test_one_dies);
-        ranks_run_wrong_bare(4, "one of four dies", test_one_dies);
-        ranks_run_wrong_bare(2, "one of two is late", test_one_is_late);
-        ranks_run_wrong_bare(3, "one of three is late", test_one_is_late);
-        ends_in_order(2);
-        ends_in_order(3);
-        unwaited = true;
-        ranks_run_wrong_bare(3, "one dies, nobody waits", test_one_dies);
-        unwaited = false;
-        replays = true;
-        ranks_run_wrong_bare(3, "one of three dies, replaying",
-                             test_one_dies);
-        ranks_run_wrong(3, "one never comes", test_one_never_comes);
-        ranks_run_wrong(2, "one of two ends alone", test_one_ends_alone);
-        ranks_run_wrong(3, "one of three ends alone", test_one_ends_alone);
-        ranks_run_wrong(2, "one of two dies by NCCL", test_one_dies_by_nccl);
-        ranks_run_wrong(3, "a graph outlives", test_a_graph_outlives);
-        ok(soft_reported("rank 0 aborts communicator 1 while graphs hold 1") &&
-               soft_reported("rank 1 aborts communicator 1 while graphs hold "
-                             "1"),
-           "a graph outlives: NCCL waits for it on both");
-        /* A device whose context is lost is of no use to what follows. */
-        ranks_run_wrong_bare(2, "one is lost", test_one_is_lost);
+        tap_apart((int)(sizeof(parts) / sizeof(parts[0])), run_part);
     } else {
         const struct ranks_test dies = { "one dies", test_one_dies, true };
         const struct ranks_test late = { "one is late", test_one_is_late,

@@ -27,7 +27,8 @@ struct said {
     char text[200];
 };
 
-/* What the ranks share: memory of all processes. */
+/* What the ranks share: memory of all processes.  That of threads is not, so
+ * that a process which is forked has its own. */
 struct shared {
     pthread_barrier_t barrier;
     ncclUniqueId ids[16];
@@ -306,7 +307,9 @@ static void begin(int n)
 
     if (shared == NULL) {
         shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+                      (ranks_are_soft() ? MAP_PRIVATE : MAP_SHARED) |
+                          MAP_ANONYMOUS,
+                      -1, 0);
         if (shared == MAP_FAILED) {
             ok(false, "there is memory to share");
             exit(done_testing());

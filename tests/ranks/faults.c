@@ -71,8 +71,18 @@ static void train(struct rank *r)
     o->late = end.tv_sec - start.tv_sec > LIMIT_S;
 }
 
-static void sweep(const char *entry)
+/* Those of the library alone: the host's own may make numbers wrong. */
+static const char *const entries[] = {
+    "cuStreamBeginCapture", "cuStreamEndCapture",
+    "cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch",
+    "cuGraphGetNodes", "cuEventCreate", "cuEventRecord", "cuEventQuery",
+    "cuStreamWaitEvent", "cuStreamQuery", "cuMemAllocHost",
+    "cuLaunchKernel", "cuStreamIsCapturing",
+};
+
+static void sweep(int i)
 {
+    const char *entry = entries[i];
     uint64_t calls, stride, tried = 0, wrong = 0, silent = 0, late = 0;
     uint32_t whole = 0;
 
@@ -86,12 +96,12 @@ static void sweep(const char *entry)
         ranks_fail(entry, n);
         ranks_run_lost(2, entry, train);
         tried++;
-        for (int i = 0; i < 2; i++) {
-            const struct outcome *o = &outcomes[i];
+        for (int k = 0; k < 2; k++) {
+            const struct outcome *o = &outcomes[k];
 
             if (o->wrong || o->silent || o->late) {
                 diag("%s: call %llu, rank %d: %u steps%s%s%s", entry,
-                     (unsigned long long)n, i, o->steps,
+                     (unsigned long long)n, k, o->steps,
                      o->wrong ? ", wrong" : "",
                      o->silent ? ", without a word" : "",
                      o->late ? ", late" : "");
@@ -113,14 +123,6 @@ static void sweep(const char *entry)
 
 int main(void)
 {
-    /* Those of the library alone: the host's own may make numbers wrong. */
-    static const char *const entries[] = {
-        "cuStreamBeginCapture", "cuStreamEndCapture",
-        "cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch",
-        "cuGraphGetNodes", "cuEventCreate", "cuEventRecord", "cuEventQuery",
-        "cuStreamWaitEvent", "cuStreamQuery", "cuMemAllocHost",
-        "cuLaunchKernel", "cuStreamIsCapturing",
-    };
     int status;
 
     if (!ranks_open(&status)) {
@@ -129,8 +131,6 @@ int main(void)
     if (!ranks_are_soft()) {
         return skip_all("only the software device fails on demand");
     }
-    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-        sweep(entries[i]);
-    }
+    tap_apart((int)(sizeof(entries) / sizeof(entries[0])), sweep);
     return done_testing();
 }

@@ -751,6 +751,10 @@ static void never_ends(struct rank *r, CUstream stream, enum part_at at,
     sharer_close(&s);
 }
 
+/* A part_at with a stream of the session, then two with another. */
+static int stuck_at;
+#define N_STUCK (PART_ATS + 2)
+
 static void test_a_stream_never_ends(struct rank *r)
 {
     CUstream other = NULL;
@@ -758,11 +762,12 @@ static void test_a_stream_never_ends(struct rank *r)
 
     drv.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING);
     drv.cuMemAlloc(&word, 4);
-    for (enum part_at at = 0; at < PART_ATS; at++) {
-        never_ends(r, r->stream, at, word, other);
+    if (stuck_at < PART_ATS) {
+        never_ends(r, r->stream, (enum part_at)stuck_at, word, other);
+    } else {
+        never_ends(r, r->side, stuck_at == PART_ATS ? AT_ABORT : AT_ENTER, word,
+                   other);
     }
-    never_ends(r, r->side, AT_ABORT, word, other);
-    never_ends(r, r->side, AT_ENTER, word, other);
     drv.cuMemFree(word);
     drv.cuStreamDestroy(other);
 }
@@ -1268,14 +1273,82 @@ static void test_a_communicator_is_given_back(struct rank *r)
     sharer_close(&s);
 }
 
-/* On NCCL the ranks are processes, which a test that parts them leaves. */
-static void run_parted(int n, const struct ranks_test *test)
+static const struct ranks_test parted[] = {
+    { "one leaves alone", test_one_leaves_alone, false },
+    { "one communicator, two banks", test_banks_share_a_communicator,
+      false },
+    { "the host gives up", test_the_host_gives_up, false },
+    { "a host that captures gives up", test_a_host_that_captures_gives_up,
+      false },
+    { "one does not come to a check", test_one_does_not_come_to_a_check,
+      false },
+    { "one does not come, and a launch fails",
+      test_one_does_not_come_and_a_launch_fails, false },
+    { "all give up in a recording", test_all_give_up_in_a_recording,
+      false },
+    { "all give up in a capture of the host's",
+      test_all_give_up_in_a_capture_of_the_hosts, false },
+    { "one records alone", test_one_records_alone, false },
+    { "different passes", test_different_passes, false },
+    { "the longest text, places", test_the_longest_text_of_places, false },
+    { "the longest text, a wait", test_the_longest_text_of_a_wait, false },
+    { "one does not come to a profile",
+      test_one_does_not_come_to_a_profile, false },
+    { "one dies", test_one_dies, false },
+    { "one is elsewhere", test_one_is_elsewhere, false },
+    { "a close does not wait", test_a_close_does_not_wait_for_it, false },
+    { "one dies before a recording", test_one_dies_before_a_recording,
+      false },
+    { "the host aborts", test_the_host_aborts, false },
+    { "one joins too late", test_one_joins_too_late, false },
+    { "no blocking, one never joins",
+      test_one_never_joins_without_blocking, true },
+    { "no blocking, one joins too late",
+      test_one_joins_too_late_without_blocking, true },
+    /* The last: NCCL may crash where this aborts. */
+    { "one never joins", test_one_never_joins, false },
+};
+#define N_PARTED (int)(sizeof(parted) / sizeof(parted[0]))
+
+/* On NCCL a host also polls after each of its own operations, and others may
+ * hear later. */
+static const struct {
+    int n;
+    struct ranks_test test;
+} parted_soft[] = {
+    { 2, { "no blocking", test_without_blocking, true } },
+    { 3, { "no blocking", test_without_blocking, true } },
+    { 2, { "a communicator is destroyed", test_a_communicator_is_destroyed,
+           false } },
+    { 3, { "one fails before it joins", test_one_fails_before_it_joins,
+           false } },
+    { 3, { "one ends before it joins", test_one_ends_before_it_joins,
+           false } },
+    { 2, { "one fails before a recording", test_one_fails_before_a_recording,
+           false } },
+};
+#define N_PARTED_SOFT (int)(sizeof(parted_soft) / sizeof(parted_soft[0]))
+
+static void run_wrong(int n, const struct ranks_test *test)
 {
-    if (ranks_are_soft()) {
-        (test->bare ? ranks_run_wrong_bare : ranks_run_wrong)(n, test->name,
-                                                              test->run);
+    (test->bare ? ranks_run_wrong_bare : ranks_run_wrong)(n, test->name,
+                                                          test->run);
+}
+
+/* Most of its time each waits for a rank that does not come. */
+static void run_parted(int i)
+{
+    if (i < N_PARTED) {
+        run_wrong(2, &parted[i]);
+        run_wrong(3, &parted[i]);
+    } else if ((i -= N_PARTED) < N_PARTED_SOFT) {
+        run_wrong(parted_soft[i].n, &parted_soft[i].test);
+    } else if ((i -= N_PARTED_SOFT) < PART_ATS) {
+        held_at = (enum part_at)i;
+        ranks_run_wrong(2, "a graph is held", test_a_graph_is_held);
     } else {
-        ranks_run_all(n, test, 1);
+        stuck_at = i - PART_ATS;
+        ranks_run_wrong(1, "a stream never ends", test_a_stream_never_ends);
     }
 }
 
@@ -1291,41 +1364,6 @@ int main(void)
           false },
         { "services give nobody up", test_services_give_nobody_up, false },
         { "a log gives nobody up", test_a_log_gives_nobody_up, false },
-    };
-    static const struct ranks_test parted[] = {
-        { "one leaves alone", test_one_leaves_alone, false },
-        { "one communicator, two banks", test_banks_share_a_communicator,
-          false },
-        { "the host gives up", test_the_host_gives_up, false },
-        { "a host that captures gives up", test_a_host_that_captures_gives_up,
-          false },
-        { "one does not come to a check", test_one_does_not_come_to_a_check,
-          false },
-        { "one does not come, and a launch fails",
-          test_one_does_not_come_and_a_launch_fails, false },
-        { "all give up in a recording", test_all_give_up_in_a_recording,
-          false },
-        { "all give up in a capture of the host's",
-          test_all_give_up_in_a_capture_of_the_hosts, false },
-        { "one records alone", test_one_records_alone, false },
-        { "different passes", test_different_passes, false },
-        { "the longest text, places", test_the_longest_text_of_places, false },
-        { "the longest text, a wait", test_the_longest_text_of_a_wait, false },
-        { "one does not come to a profile",
-          test_one_does_not_come_to_a_profile, false },
-        { "one dies", test_one_dies, false },
-        { "one is elsewhere", test_one_is_elsewhere, false },
-        { "a close does not wait", test_a_close_does_not_wait_for_it, false },
-        { "one dies before a recording", test_one_dies_before_a_recording,
-          false },
-        { "the host aborts", test_the_host_aborts, false },
-        { "one joins too late", test_one_joins_too_late, false },
-        { "no blocking, one never joins",
-          test_one_never_joins_without_blocking, true },
-        { "no blocking, one joins too late",
-          test_one_joins_too_late_without_blocking, true },
-        /* The last: NCCL may crash where this aborts. */
-        { "one never joins", test_one_never_joins, false },
     };
     static const struct ranks_test soft[] = {
         { "no usable NCCL", test_no_usable_nccl, false },
@@ -1347,29 +1385,13 @@ int main(void)
         ranks_run(1, "evicted graphs go too", test_evicted_graphs_go_too);
         ranks_run_all(2, soft, sizeof(soft) / sizeof(soft[0]));
     }
-    for (size_t i = 0; i < sizeof(parted) / sizeof(parted[0]); i++) {
-        run_parted(2, &parted[i]);
-        run_parted(3, &parted[i]);
-    }
     if (ranks_are_soft()) {
-        /* On NCCL a host also polls after each of its own operations. */
-        ranks_run_wrong_bare(2, "no blocking", test_without_blocking);
-        ranks_run_wrong_bare(3, "no blocking", test_without_blocking);
-        ranks_run_wrong(2, "a communicator is destroyed",
-                        test_a_communicator_is_destroyed);
-        /* NCCL may tell the others later. */
-        ranks_run_wrong(3, "one fails before it joins",
-                        test_one_fails_before_it_joins);
-        ranks_run_wrong(3, "one ends before it joins",
-                        test_one_ends_before_it_joins);
-        ranks_run_wrong(2, "one fails before a recording",
-                        test_one_fails_before_a_recording);
-    }
-    for (held_at = 0; held_at < PART_ATS && ranks_are_soft(); held_at++) {
-        ranks_run_wrong(2, "a graph is held", test_a_graph_is_held);
-    }
-    if (ranks_are_soft()) { /* the last, as memory is left where it is */
-        ranks_run_wrong(1, "a stream never ends", test_a_stream_never_ends);
+        tap_apart(N_PARTED + N_PARTED_SOFT + PART_ATS + N_STUCK, run_parted);
+    } else {
+        for (int i = 0; i < N_PARTED; i++) {
+            ranks_run_all(2, &parted[i], 1);
+            ranks_run_all(3, &parted[i], 1);
+        }
     }
     return done_testing();
 }

@@ -14,6 +14,7 @@
 #include <graphhooks/base.h>
 
 #include <stdbool.h>
+#include <stdio.h>
 
 #define TAP_FORMAT(at) __attribute__((format(printf, at, (at) + 1)))
 
@@ -56,5 +57,16 @@ int skip_all(const char *reason, ...) TAP_FORMAT(1);
 
 /* Prints the plan; returns the exit status of the program. */
 int done_testing(void);
+
+/* Runs part(0) to part(n - 1), each in a process of its own and several at
+ * once, and tells their points in that order.  For parts that wait, of a
+ * program that has no second thread at this time. */
+void tap_apart(int n, void (*part)(int i));
+
+/* Tells the points of another process, which are in the file, as this one's.
+ * Returns whether it has come to their end. */
+bool tap_tell(FILE *points);
+/* A forked process begins to count its own points. */
+void tap_begin(void);
 
 #endif
