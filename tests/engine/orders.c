@@ -17,7 +17,7 @@
 #ifdef __SANITIZE_ADDRESS__
 #define FEWER 20
 #else
-#define FEWER 1
+#define FEWER 5
 #endif
 
 static struct result eager;

@@ -88,29 +88,33 @@ static bool is_covered(const struct saver_options *options, uint64_t n)
     return covered || (options->own && raced);
 }
 
+/* The same few waits are made in every step, so one of so many is tried. */
+#define STRIDE 7
+
 /* The host adds no wait, so each is the library's.  A copy waits for its own
  * buffers' events, also where the buffers that come before it in the ring have
  * made it wait long enough. */
 static void test_waits(const struct saver_options *options, const char *what)
 {
     const struct outcome whole = run(options, "SEED=1 RACES=1");
-    uint64_t seen = 0, wrong = 0;
+    uint64_t seen = 0, wrong = 0, tried = 0;
     char settings[48];
 
     ok(whole.waits > 50, "%s: %llu waits keep the order", what,
        (unsigned long long)whole.waits);
-    for (uint64_t n = 1; n <= whole.waits; n++) {
+    for (uint64_t n = 1; n <= whole.waits; n += STRIDE) {
         struct outcome outcome;
 
         snprintf(settings, sizeof(settings), "SEED=1 RACES=1 DROP_WAIT=%llu",
                  (unsigned long long)n);
         outcome = run(options, settings);
+        tried++;
         seen += outcome.races != 0;
         wrong += outcome.races == 0 && !is_covered(options, n);
     }
-    ok(3 * seen > whole.waits,
-       "%s: %llu of them, dropped one by one, are reported as a race", what,
-       (unsigned long long)seen);
+    ok(3 * seen > tried,
+       "%s: %llu of %llu, dropped one by one, are reported as a race", what,
+       (unsigned long long)seen, (unsigned long long)tried);
     is_int(wrong, 0,
            "%s: without any of the others the sums are right in other orders "
            "too",
@@ -145,7 +149,7 @@ int main(void)
     if (freopen("/dev/null", "w", stderr) == NULL) {
         diag("every race is shown, as /dev/null cannot be opened");
     }
-    n = seeds != NULL ? (uint32_t)atoi(seeds) : 100;
+    n = seeds != NULL ? (uint32_t)atoi(seeds) : 25;
     chunk.granularity = "chunk";
     parts.granularity = "part";
     parts.across = true;
