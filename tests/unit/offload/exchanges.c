@@ -1,10 +1,15 @@
 /*
- * Which groups stay where copies slow exchanges: as few as that takes.
+ * Which groups stay where copies slow exchanges, as few as that takes, and how
+ * both are timed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "tests/unit/offload/fake.h"
+
 #include "offload/exchanges.h"
 #include "tap/tap.h"
+
+#include <string.h>
 
 static void test_within(void)
 {
@@ -38,8 +43,139 @@ static void test_of_equals_the_latest(void)
     ok(beside[2] <= 0 && beside[1] > 0, "it is the latest");
 }
 
+/* ---- times --------------------------------------------------------------- */
+
+static void exchange(double ns)
+{
+    gh_exchange_begin(o, 0, SIDE);
+    now_ns += ns;
+    gh_exchange_end(o, SIDE);
+}
+
+static void test_apart_from_copies(void)
+{
+    unsigned first;
+
+    begin(NULL);
+    gh_exchanges_begin(o);
+    called();
+    exchange(100);
+    is_str(called(), "R3@s R4@s", "an exchange beside copies waits for none");
+    ok(gh_exchanges_go_on(o), "the next step belongs to the comparison");
+    exchange(100);
+    is_str(called(),
+           "R1@o W1@s R2@b W2@s R5@s R6@s W6@o W6@b",
+           "one that is apart waits for copies of both ways, and they for it");
+    ok(gh_exchanges_go_on(o), "so does the one after that");
+    first = (unsigned)events_out;
+    exchange(100);
+    is_int(events_out, first, "in which nothing is timed");
+    ok(!gh_exchanges_go_on(o), "and which is the last");
+    gh_exchanges_hear(o, NULL);
+    ok(o->exchanges == NULL,
+       "where a rank has no times all of them compare nothing");
+    end();
+}
+
+/* A step in which an exchange of `ns` runs while a copy out does. */
+static void exchange_beside(struct gh_instance *i, double ns)
+{
+    gh_measure_point(o, GH_POINT_COMMIT, i, MAIN);
+    gh_measure_copy_begin(o, i, true);
+    exchange(ns);
+    gh_measure_copy_end(o, NULL, true);
+}
+
+static void settle_with(double beside_ns, double apart_ns,
+                        struct gh_policy_group *groups)
+{
+    begin(NULL);
+    save(0, 0);
+    gh_measure_begin(o);
+    gh_exchanges_begin(o);
+    exchange_beside(instance(0, 0), beside_ns);
+    gh_exchanges_go_on(o);
+    gh_measure_end(o);
+    exchange(apart_ns);
+    gh_exchanges_go_on(o);
+    groups[0] = (struct gh_policy_group){ .fate = GH_FATE_GOES };
+    gh_exchanges_settle(o, groups, 1);
+}
+
+static void test_groups_that_slow_exchanges(void)
+{
+    struct gh_policy_group groups[1];
+
+    settle_with(109, 100, groups);
+    is_int(groups[0].fate, GH_FATE_EXCHANGE,
+           "a group that slows exchanges by 9 %% stays");
+    ok(strstr(logged, "take 9.0 % longer beside copies") != NULL,
+       "which is said: %s", logged);
+    end();
+    settle_with(104, 100, groups);
+    is_int(groups[0].fate, GH_FATE_GOES, "one that does by 4 %% goes");
+    end();
+}
+
+/* Events alone take some time: a short wait is none. */
+static void test_stalls(void)
+{
+    gh_offload_stats stats;
+
+    begin(NULL);
+    save(0, 0);
+    gh_measure_begin(o);
+    for (int i = 0; i < 3; i++) {
+        gh_measure_point(o, GH_POINT_SAVE_ASKED, instance(0, 0), MAIN);
+        now_ns += i == 1 ? 6000 : 4000;
+        gh_measure_point(o, GH_POINT_SAVE, instance(0, 0), MAIN);
+    }
+    gh_measure_copy_begin(o, instance(0, 0), true);
+    now_ns += 500;
+    gh_measure_copy_end(o, NULL, true);
+    gh_measure_end(o);
+    ends_at_once = true;
+    gh_offload_count(o, &stats);
+    is_int(stats.stalls, 1, "of three waits one is long enough to be a stall");
+    is_int(stats.stalled_ns, 6000, "of as long as it takes");
+    is_int(stats.timed_ns, 500, "beside the copies' own time");
+    end();
+}
+
+/* A launch waits until the copy from its buffer has ended. */
+static void wait_of_launch(struct gh_ring_buffer *buffer, double ns)
+{
+    gh_measure_copy_begin(o, instance(0, 0), true);
+    gh_measure_point(o, GH_POINT_LAUNCH, NULL, MAIN);
+    now_ns += ns;
+    gh_measure_copy_end(o, buffer, true);
+    gh_measure_wait(o, buffer, instance(0, 0)->group, true);
+}
+
+static void test_stalls_of_launches(void)
+{
+    struct gh_ring_buffer buffers[2] = { { .timed = 0 }, { .timed = 0 } };
+    gh_offload_stats stats;
+
+    begin(NULL);
+    save(0, 0);
+    gh_measure_begin(o);
+    wait_of_launch(&buffers[0], 4000);
+    wait_of_launch(&buffers[1], 7000);
+    gh_measure_end(o);
+    ends_at_once = true;
+    gh_offload_count(o, &stats);
+    is_int(stats.stalls, 1, "of two launches one has waited for a copy");
+    is_int(stats.stalled_ns, 7000, "for as long as that took");
+    end();
+}
+
 int main(void)
 {
+    test_stalls_of_launches();
+    test_apart_from_copies();
+    test_groups_that_slow_exchanges();
+    test_stalls();
     test_within();
     test_the_longest_first();
     test_of_equals_the_latest();

@@ -1,0 +1,426 @@
+/*
+ * The copies of groups, call by call: who waits for what, which buffer is
+ * taken, and what is given back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/unit/offload/fake.h"
+
+#include "tap/tap.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Events of a buffer of the ring on the way out, or back. */
+static unsigned out_filled(uint32_t b)
+{
+    return number_of(o->table.classes[0]->out.buffers[b]->filled);
+}
+
+static unsigned out_read(uint32_t b)
+{
+    return number_of(o->table.classes[0]->out.buffers[b]->read);
+}
+
+static unsigned back_read(uint32_t b)
+{
+    return number_of(o->table.classes[0]->back.buffers[b]->read);
+}
+
+/* The calls since are those, with numbers put in. */
+static void are(const char *what, const char *format, ...)
+{
+    char wanted[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(wanted, sizeof(wanted), format, args);
+    va_end(args);
+    is_str(called(), wanted, "%s", what);
+}
+
+/* ---- rings and loans ----------------------------------------------------- */
+
+static void test_rings(void)
+{
+    struct gh_ring_buffer buffers[3] = { { .turn = 7 },
+                                         { .turn = 5 },
+                                         { .turn = 9 } };
+    struct gh_ring_buffer *all[] = { &buffers[0], &buffers[1], &buffers[2] };
+    struct gh_ring ring = { .n = 3, .places = 3, .buffers = all };
+    struct gh_instance holder;
+
+    ok(gh_ring_oldest(&ring) == &buffers[1],
+       "the buffer that was taken longest ago is the oldest");
+    buffers[1].holder = &holder;
+    ok(gh_ring_oldest(&ring) == &buffers[0], "of those that are free");
+    ok(gh_ring_before(&ring, &buffers[1], 1) == &buffers[0] &&
+           gh_ring_before(&ring, &buffers[0], 1) == &buffers[2] &&
+           gh_ring_before(&ring, &buffers[1], 2) == &buffers[2],
+       "places before a buffer are counted round the ring");
+    ok(gh_ring_before(&ring, &buffers[1], 3) == NULL &&
+           gh_ring_before(&ring, &buffers[1], 0) == NULL,
+       "none is its own, and none is before it without a limit");
+}
+
+static void test_loans(void)
+{
+    struct gh_size_class one, other;
+    int marks[4];
+    struct gh_loan loans[4];
+    struct gh_loans list = { .dev = NULL };
+
+    for (int i = 0; i < 4; i++) {
+        loans[i] = (struct gh_loan){ .mark = &marks[i] };
+        gh_loans_leave(&list, &loans[i], i == 1 ? &other : &one);
+    }
+    ok(gh_loans_mark_before(&list, &one, 1) == &marks[3] &&
+           gh_loans_mark_before(&list, &one, 2) == &marks[2] &&
+           gh_loans_mark_before(&list, &one, 3) == &marks[0],
+       "the n-th last copy of a class is that of its loans alone");
+    ok(gh_loans_mark_before(&list, &one, 4) == NULL &&
+           gh_loans_mark_before(&list, &other, 2) == NULL &&
+           gh_loans_mark_before(&list, &one, 0) == NULL,
+       "there is none where fewer are under way, or without a limit");
+}
+
+/* ---- the way out --------------------------------------------------------- */
+
+static void test_a_flush_in_one_call(void)
+{
+    struct gh_offload_options options = usual();
+
+    options.delay = true;
+    begin_profiled(&options);
+    batches = true;
+    save(0, 0);
+    commit(0, 0);
+    save(1, 0);
+    commit(1, 0);
+    called();
+    is_status(gh_offload_flush(o, &err), GH_OK, &err, "two commits are issued");
+    are("each copy waits for its writer and for the last copy of its block",
+        "W%u@o Wk9@o W%u@o Wk10@o out2@o R%u@o Rk9@o drop@o R%u@o Rk10@o "
+        "drop@o",
+        out_filled(0), out_filled(1), out_read(0), out_read(1));
+    end();
+}
+
+/* A trace shows each group's copies. */
+static void test_a_flush_that_is_traced(void)
+{
+    struct gh_offload_options options = usual();
+
+    options.delay = true;
+    begin_profiled(&options);
+    batches = true;
+    o->spans = (struct gh_spans *)7;
+    save(0, 0);
+    commit(0, 0);
+    save(1, 0);
+    commit(1, 0);
+    called();
+    is_status(gh_offload_flush(o, &err), GH_OK, &err, "two commits are issued");
+    ok(strstr(called(), "span@o out1@o") != NULL,
+       "each in a span of its own, where there is a trace");
+    o->spans = NULL;
+    end();
+}
+
+static void test_many_copies(void)
+{
+    struct gh_offload_options options = usual();
+    gh_offload_tensor tensors[GH_MAX_GROUP];
+
+    options.delay = true;
+    options.buffers = 3; /* none has to be free before all are queued */
+    begin(&options);
+    batches = true;
+    for (uint32_t layer = 0; layer < 3; layer++) {
+        const struct gh_offload_at where = at(layer, 0);
+        gh_offload_group group = group_of(layer, tensors);
+
+        for (uint32_t t = 0; t < GH_MAX_GROUP; t++) {
+            tensors[t] = (gh_offload_tensor){ NULL, 100 };
+        }
+        group.n_tensors = GH_MAX_GROUP;
+        gh_offload_save_live(o, &where, &group, &err);
+        commit(layer, 0);
+    }
+    is_status(gh_offload_flush(o, &err), GH_OK, &err,
+              "three groups of %u tensors go", GH_MAX_GROUP);
+    is_int(o->stats.out_copies, 3 * GH_MAX_GROUP, "with a copy for each");
+    is_int(most_in_a_call, GH_COPIES_OUT, "and no call has more than it may");
+    end();
+}
+
+/* One tensor is large enough to go, and the other stays. */
+static void test_a_save_that_fails(void)
+{
+    struct gh_offload_options options = usual();
+    gh_offload_tensor tensors[] = { { NULL, BYTES }, { NULL, 100 } };
+    struct gh_offload_at where;
+    gh_offload_group group;
+
+    options.min_bytes = 512;
+    begin_profiled(&options);
+    where = at(0, 0);
+    group = group_of(0, tensors);
+    group.n_tensors = 2;
+    no_memory = true;
+    is_status(gh_offload_save_live(o, &where, &group, &err), GH_ERR_NO_MEMORY,
+              &err, "a save without memory for what stays fails");
+    no_memory = false;
+    ok(blocks_out == 0 && o->table.classes[0]->out.buffers[0]->holder == NULL,
+       "and gives its block and its buffer back");
+    end();
+}
+
+static void test_what_is_larger_stays(void)
+{
+    begin_profiled(NULL);
+    save_bytes(0, 0, BYTES + 256);
+    ok(!instance(0, 0)->goes, "what is larger than in the profile stays");
+    ok(strstr(logged, "it stays on the device where it is larger") != NULL,
+       "and is said to");
+    gh_offload_end_step(o, &err);
+    save_bytes(0, 0, BYTES - 256);
+    ok(instance(0, 0)->goes, "what is smaller goes");
+    end();
+}
+
+/* ---- what is given up ---------------------------------------------------- */
+
+static void test_a_writer_is_given_up(void)
+{
+    begin_profiled(NULL);
+    save(0, 0);
+    called();
+    gh_offload_cancel(o, instance(0, 0)->pass, true);
+    are("the next writer and the next copy of the block follow what was issued",
+        "R%u@m W%u@o drop@o R%u@o Wk9@o Rk9@o", out_filled(0), out_filled(0),
+        out_read(0));
+    ok(blocks_out == 0 && instance(0, 0)->out == NULL &&
+           o->table.classes[0]->out.buffers[0]->holder == NULL,
+       "its block and its buffer are free");
+    end();
+}
+
+static void test_a_flight_is_given_up(void)
+{
+    begin_profiled(NULL);
+    save(0, 0);
+    commit(0, 0);
+    save(1, 0);
+    commit(1, 0);
+    ok(o->newest == instance(1, 0), "the last commit is the newest");
+    gh_offload_cancel(o, instance(1, 0)->pass, true);
+    ok(o->newest == instance(0, 0) && instance(1, 0)->before == NULL &&
+           instance(0, 0)->after == NULL,
+       "one that is given up is none of the commits");
+    gh_offload_end_step(o, &err);
+    ok(o->newest == NULL && blocks_out == 0,
+       "nor are any after the end of the step");
+    end();
+}
+
+/* Of two backwards under way only one is given up. */
+static void test_a_reader_is_given_up(void)
+{
+    begin_profiled(NULL);
+    for (uint32_t microbatch = 0; microbatch < 2; microbatch++) {
+        save(0, microbatch);
+        commit(0, microbatch);
+        save(1, microbatch);
+        commit(1, microbatch);
+    }
+    load(1, 0);
+    load(1, 1);
+    ok(instance(1, 0)->back != instance(1, 1)->back,
+       "two microbatches read in two buffers");
+    called();
+    gh_offload_cancel(o, instance(1, 0)->pass, false);
+    are("what it has issued is read before the next copy back",
+        "drop@m R%u@m",
+        back_read(instance(1, 1)->back ==
+                  o->table.classes[0]->back.buffers[0]));
+    is_int(instance(1, 0)->state, GH_INSTANCE_AWAY, "its group is on the host");
+    is_int(instance(1, 1)->state, GH_INSTANCE_READING,
+           "and that of the other is read on");
+    end();
+}
+
+/* ---- the way back -------------------------------------------------------- */
+
+static void test_another_buffer(void)
+{
+    struct gh_ring_buffer *first, *second;
+
+    begin_profiled(NULL);
+    save(0, 0);
+    commit(0, 0);
+    first = o->table.classes[0]->back.buffers[0];
+    second = o->table.classes[0]->back.buffers[1];
+    is_status(gh_move_back(o, instance(0, 0), first, true, &err), GH_OK, &err,
+              "a group is brought back");
+    is_status(gh_move_back(o, instance(0, 0), second, false, &err), GH_OK, &err,
+              "and once more, into another buffer");
+    ok(first->holder == NULL && second->holder == instance(0, 0),
+       "the first buffer is nobody's then");
+    end();
+}
+
+static void test_another_microbatch(void)
+{
+    begin_profiled(NULL);
+    save(0, 0);
+    commit(0, 0);
+    instance(0, 0)->microbatch = 5;
+    is_status(load(0, 0), GH_ERR_STATE, &err,
+              "a slot whose group is another microbatch's is not loaded");
+    ok(strstr(err.text, "microbatch 5 is committed, and not loaded") != NULL,
+       "and that microbatch is named: %s", err.text);
+    end();
+}
+
+static void test_ahead(void)
+{
+    begin_profiled(NULL);
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        save(layer, 0);
+        commit(layer, 0);
+    }
+    gh_table_find(&o->table, 2, GH_MODULE_MLP)->chunk = 1;
+    load(3, 0);
+    is_int(instance(2, 0)->state, GH_INSTANCE_AWAY,
+           "a group of another chunk does not come ahead");
+    release(3, 0);
+    gh_table_find(&o->table, 2, GH_MODULE_MLP)->chunk = 0;
+    ok(o->newest == instance(2, 0), "what was released is none of the commits");
+    gh_move_unlink(o, instance(6, 0));
+    ok(o->newest == instance(2, 0),
+       "and to take out what was not there changes nothing");
+    load(2, 0);
+    is_int(instance(1, 0)->state, GH_INSTANCE_BACK, "the next one comes ahead");
+    end();
+}
+
+/* ---- the profile --------------------------------------------------------- */
+
+static void test_the_end_of_a_profile(void)
+{
+    begin(NULL);
+    forward(0);
+    backward(0);
+    called();
+    gh_offload_end_step(o, &err);
+    is_int(strncmp(called(), "sync@o sync@b", 13), 0,
+           "copies of both ways are waited for before their buffers go");
+    end();
+}
+
+static void test_evaluations_are_no_flights(void)
+{
+    begin(NULL);
+    forward(0);
+    backward(0);
+    for (uint32_t microbatch = 1; microbatch < SLOTS; microbatch++) {
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct gh_offload_at where = at(layer, microbatch);
+            gh_offload_tensor tensor = { NULL, BYTES };
+            gh_offload_group group = group_of(layer, &tensor);
+
+            where.forward_only = true;
+            gh_offload_save_live(o, &where, &group, &err);
+            gh_offload_commit_live(o, &where, layer, GH_MODULE_MLP, &err);
+        }
+    }
+    ok(instance(0, 0)->used && !instance(0, 1)->used,
+       "a microbatch without a backward is no flight");
+    end();
+}
+
+static void test_a_smaller_pass(void)
+{
+    begin(NULL);
+    forward(0);
+    backward(0);
+    forward(1);
+    for (uint32_t layer = LAYERS; layer-- > 0;) {
+        load(layer, 1);
+        release(layer, 1);
+    }
+    save_bytes(0, 2, BYTES / 2);
+    commit(0, 2);
+    is_int(gh_table_find(&o->table, 0, GH_MODULE_MLP)->bytes, BYTES,
+           "a group has the bytes of its largest pass");
+    gh_offload_end_step(o, &err); /* it was cut short */
+    forward(0);
+    backward(0);
+    gh_offload_end_step(o, &err);
+    is_int(gh_table_find(&o->table, 0, GH_MODULE_MLP)->size_class->bytes, BYTES,
+           "and the class of that pass");
+    end();
+}
+
+static void test_steps_without_groups(void)
+{
+    begin(NULL);
+    ok(gh_offload_is_profiling(o, 0), "nothing is recorded before a step");
+    o->trains = true;
+    gh_offload_end_step(o, &err);
+    ok(!gh_offload_is_profiling(o, 1), "a step without groups shows nothing");
+    forward(0);
+    ok(!gh_offload_is_profiling(o, 1),
+       "where a step has trained without groups, later ones hold up nobody");
+    backward(0);
+    end();
+    begin(NULL);
+    gh_offload_end_step(o, &err);
+    save(0, 0);
+    ok(gh_offload_is_profiling(o, 1),
+       "the profile goes on where groups come after an evaluation");
+    end();
+}
+
+static void test_a_declared_number_in_flight(void)
+{
+    gh_offload_declared group = { .struct_size = sizeof(group),
+                                  .module = GH_MODULE_MLP,
+                                  .bytes = BYTES };
+
+    begin(NULL);
+    is_status(gh_offload_settle_declared(o, &group, 1, 0, &err),
+              GH_ERR_INVALID, &err, "no microbatch in flight is refused");
+    is_status(gh_offload_settle_declared(o, &group, 1,
+                                         GH_MAX_MICROBATCHES + 1, &err),
+              GH_ERR_INVALID, &err, "so are more than there may be");
+    is_status(gh_offload_settle_declared(o, &group, 1, GH_MAX_MICROBATCHES,
+                                         &err),
+              GH_OK, &err, "and the most are not");
+    end();
+}
+
+int main(void)
+{
+    test_rings();
+    test_loans();
+    test_a_flush_in_one_call();
+    test_a_flush_that_is_traced();
+    test_many_copies();
+    test_a_save_that_fails();
+    test_what_is_larger_stays();
+    test_a_writer_is_given_up();
+    test_a_flight_is_given_up();
+    test_a_reader_is_given_up();
+    test_another_buffer();
+    test_another_microbatch();
+    test_ahead();
+    test_the_end_of_a_profile();
+    test_evaluations_are_no_flights();
+    test_a_smaller_pass();
+    test_steps_without_groups();
+    test_a_declared_number_in_flight();
+    return done_testing();
+}
