@@ -112,6 +112,27 @@ static void test_giving_way_does_not_wait(void)
     banks_finish("no wait");
 }
 
+/* A step may make room many times over, and does not gather what has run. */
+static void test_what_has_run_goes_in_the_step(void)
+{
+    if (!banks_start_three(banks_of_one)) {
+        return;
+    }
+    banks_step(0);
+    banks_step(0);
+    for (uint32_t shape = 1; shape < 3; shape++) {
+        s.toy.drv.cuCtxSynchronize();
+        shapes_forward(&s, 0, shape);
+        shapes_backward(&s, 0);
+    }
+    is_int(shapes_stats(&s, 0).evictions + shapes_stats(&s, 1).evictions, 2,
+           "two banks have given way in one step");
+    is_int(toy_counts(&s.toy).execs, 2 * 4,
+           "and of the first, which has run, no graph is left in it");
+    shapes_end(&s);
+    banks_finish("goes in the step");
+}
+
 static void test_freeze(void)
 {
     static const char *const frozen[] = { "GRAPHHOOKS_LOG=off",
@@ -268,6 +289,7 @@ int main(void)
     test_none_in_flight_gives_way();
     test_all_in_flight();
     test_giving_way_does_not_wait();
+    test_what_has_run_goes_in_the_step();
     test_freeze();
     test_a_host_destroys_what_no_longer_runs();
     test_a_bank_that_fails_leaves_the_others();
