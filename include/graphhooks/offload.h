@@ -83,7 +83,8 @@ typedef struct gh_offload_desc {
     /* Smaller tensors stay on the device; 0: 1 MiB.
      * GRAPHHOOKS_OFFLOAD_MIN_BYTES */
     uint64_t min_bytes;
-    /* keep_bytes * pipeline_rank bytes of each chunk stay on the device. */
+    /* keep_bytes * pipeline_rank bytes of each chunk stay on the device.
+     * GRAPHHOOKS_OFFLOAD_KEEP_BYTES, since 0.6 */
     uint64_t keep_bytes;
     uint32_t pipeline_rank;
     /* Device buffers of each ring, 2 to 8; 0: 2.

@@ -100,6 +100,11 @@ gh_status gh_offload_offer(const gh_offload_desc *given, struct gh_env *env,
             offer_bytes(env, GH_ENV_OFFLOAD_POOL_BYTES,
                         "gh_offload_desc.pool_bytes", desc->pool_bytes, err);
     }
+    if (status == GH_OK) {
+        status =
+            offer_bytes(env, GH_ENV_OFFLOAD_KEEP_BYTES,
+                        "gh_offload_desc.keep_bytes", desc->keep_bytes, err);
+    }
     return status == GH_OK ? offer_counts(desc, env, err) : status;
 }
 
@@ -199,17 +204,16 @@ static gh_status take_words(const struct gh_offload_names *names,
     return status;
 }
 
-static gh_status take_keep_bytes(const gh_offload_desc *desc,
+static gh_status take_keep_bytes(const struct gh_env *env, uint32_t rank,
                                  struct gh_offload_options *options,
                                  gh_error *err)
 {
-    if (__builtin_mul_overflow(desc->keep_bytes, desc->pipeline_rank,
+    if (__builtin_mul_overflow(env->offload_keep_bytes, rank,
                                &options->keep_bytes)) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_desc: keep_bytes is %llu and pipeline_rank "
                        "%u, and their product has more than 64 bits",
-                       (unsigned long long)desc->keep_bytes,
-                       desc->pipeline_rank);
+                       (unsigned long long)env->offload_keep_bytes, rank);
     }
     return GH_OK;
 }
@@ -241,7 +245,7 @@ gh_status gh_offload_read_options(const gh_offload_desc *desc,
 
         gh_take_struct(desc, &copy, sizeof(copy));
         options->link_rate = copy.link_mb_per_s;
-        status = take_keep_bytes(desc, options, err);
+        status = take_keep_bytes(env, copy.pipeline_rank, options, err);
     }
     *asked = env->offload[0] != '\0';
     return status == GH_OK ? take_words(names, env->offload, options, err)

@@ -371,14 +371,12 @@ static gh_status keep_settings(struct gh_session *session,
     const gh_offload_desc *offload = desc->offload;
 
     session->settings =
-        calloc(GH_ENV_COUNT + 3, sizeof(*session->settings));
+        calloc(GH_ENV_COUNT + 2, sizeof(*session->settings));
     if (session->settings == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
     }
     session->n_settings = gh_env_settings(env, session->settings);
     add_number(session, "gh_session_desc.flags", desc->flags);
-    add_number(session, "gh_offload_desc.keep_bytes",
-               offload != NULL ? offload->keep_bytes : 0);
     add_number(session, "gh_offload_desc.link_mb_per_s",
                offload != NULL && GH_HAS(offload, gh_offload_desc,
                                          link_mb_per_s)

@@ -32,7 +32,7 @@ static const char *const fate_remedies[GH_FATES] = {
     [GH_FATE_NOT_ASKED] = "name their modules in GRAPHHOOKS_OFFLOAD",
     [GH_FATE_PLAN] = "change scope or granularity, as graphhooks plan says",
     [GH_FATE_SMALL] = "lower GRAPHHOOKS_OFFLOAD_MIN_BYTES",
-    [GH_FATE_KEEP] = "lower keep_bytes",
+    [GH_FATE_KEEP] = "lower GRAPHHOOKS_OFFLOAD_KEEP_BYTES",
     [GH_FATE_FRACTION] = "raise GRAPHHOOKS_OFFLOAD_FRACTION",
     [GH_FATE_NO_GAIN] = "lower GRAPHHOOKS_OFFLOAD_BUFFERS, raise "
                         "GRAPHHOOKS_OFFLOAD_FRACTION, or have more "

@@ -82,6 +82,9 @@ refused 2 "expects up to 12 of eager, graph, step, plain, graph+offload, .*, ove
 refused 2 "with commas; did you mean graph?" --compare eager,grpah,step
 refused 2 "from 1 to 16" --offload-prefetch 17
 refused 2 "from 1 to 64" --offload-in-flight 0
+refused 2 "from 1 to" --offload-keep-bytes 0
+refused 2 "^--offload-keep-bytes is for the modes with offload" \
+    --offload-keep-bytes 4096
 refused 2 "with commas$" --compare eager,,step
 refused 2 "with commas$" \
     --compare eager,step,eager,step,eager,step,eager,step,eager,step,eager,step,eager

@@ -100,6 +100,18 @@ def test_a_fraction(pair):
     went(run)
 
 
+def test_ranks_of_a_pipeline_keep_more_than_those_before(pair):
+    def going(rank):
+        run = pair(lambda r: r.steps(in_flight=2), model=Deep,
+                   **offload(offload_keep_bytes=1, pipeline_rank=rank))
+        went(run)
+        return moved(run)["going"]
+
+    layers = [f"layers.{i}" for i in range(LAYERS - 1)]
+    assert going(0) == layers
+    assert going(2) == layers[1:]
+
+
 def test_a_part_that_is_called_twice(pair):
     class Twice(Block):
         def forward(self, x):

@@ -928,6 +928,7 @@ static const struct {
     { "OFFLOAD_MIN_BYTES=4294967296", "4294967296", "1048576" },
     { "OFFLOAD_BUFFERS=3", "3", "2" },
     { "OFFLOAD_POOL_BYTES=4096", "4096", "0" },
+    { "OFFLOAD_KEEP_BYTES=4096", "4096", "0" },
     { "OFFLOAD_PREFETCH=3", "3", "0" },
     { "OFFLOAD_IN_FLIGHT=3", "3", "0" },
     { "OFFLOAD_DELAY=1", "1", "0" },

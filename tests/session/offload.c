@@ -163,12 +163,16 @@ static void test_training(void)
 #define GROUP_BYTES (1024u + 512u) /* two tensors of 256 and of 128 words */
 
 /* Which groups go, of 4 layers with 3 modules each. */
-static void test_policy_of(gh_offload_desc desc, uint32_t layers,
-                           uint32_t expected, const char *what)
+static void test_policy_under(const char *const *environment,
+                              gh_offload_desc desc, uint32_t layers,
+                              uint32_t expected, const char *what)
 {
     struct saver_options o = four_layers;
     gh_offload_stats moved;
 
+    if (environment != NULL) {
+        o.environment = environment;
+    }
     o.offload = desc;
     o.layers = layers;
     if (!open_with(&o)) {
@@ -187,8 +191,16 @@ static void test_policy_of(gh_offload_desc desc, uint32_t layers,
     finish();
 }
 
+static void test_policy_of(gh_offload_desc desc, uint32_t layers,
+                           uint32_t expected, const char *what)
+{
+    test_policy_under(NULL, desc, layers, expected, what);
+}
+
 static void test_policy(void)
 {
+    static const char *const kept[] = { "GRAPHHOOKS_OFFLOAD_KEEP_BYTES=1536",
+                                        NULL };
     gh_offload_desc desc = asks(SAVER_ALL);
 
     test_policy_of(desc, LAYERS, (LAYERS - 1) * MODULES,
@@ -203,6 +215,7 @@ static void test_policy(void)
     test_policy_of(desc, LAYERS, 7, "the third rank keeps twice keep_bytes");
     desc.keep_bytes++;
     test_policy_of(desc, LAYERS, 6, "a byte more keeps a group more");
+    test_policy_under(kept, desc, LAYERS, 7, "a variable wins over keep_bytes");
     desc = asks(SAVER_ALL);
     desc.fraction = "0.5";
     test_policy_of(desc, LAYERS, 4,

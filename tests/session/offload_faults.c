@@ -862,8 +862,8 @@ static void test_options(void)
     d.reserved = 1;
     try_option(d, silent, GH_ERR_INVALID, "reserved is 1");
     d.reserved = 0;
-    d.keep_bytes = UINT64_MAX / 2;
-    d.pipeline_rank = 3;
+    d.keep_bytes = UINT64_C(999999999999999999);
+    d.pipeline_rank = 19;
     try_option(d, silent, GH_ERR_INVALID, "more than 64 bits");
 }
 

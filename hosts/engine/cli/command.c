@@ -111,6 +111,8 @@ static const struct row table[] = {
       "groups that come back ahead (as far as there is room)" },
     { "--offload-in-flight", KIND_INT, RUN(offload_in_flight), 1, 64, "N",
       "copies out of a ring under way at once (no limit)" },
+    { "--offload-keep-bytes", KIND_INT, RUN(offload_keep), 1, 1 << 30, "N",
+      "bytes of the earliest groups that stay, as on a pipeline's rank 1 (0)" },
     { "--offload-min-bytes", KIND_INT, RUN(offload_min), 1, 1 << 30, "N",
       "tensors below stay on the device (1)" },
     { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",

@@ -158,6 +158,7 @@ static int check_offload(const struct command *command, char *text,
                         : options->offload_fraction != NULL
                             ? "--offload-fraction"
                         : options->offload_delay >= 0 ? "--delay-offload"
+                        : options->offload_keep != 0  ? "--offload-keep-bytes"
                         : command->gave_offload_min    ? "--offload-min-bytes"
                                                       : NULL;
 

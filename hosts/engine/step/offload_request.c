@@ -62,6 +62,8 @@ void offload_describe(const struct options *options,
         .names = saved_names + SAVED_FIRST_OWN,
         .fraction = options->offload_fraction,
         .min_bytes = (uint64_t)options->offload_min,
+        .keep_bytes = (uint64_t)options->offload_keep,
+        .pipeline_rank = 1, /* the engine has no pipeline */
         .prefetch = (uint32_t)options->offload_prefetch,
         .in_flight = (uint32_t)options->offload_in_flight,
     };

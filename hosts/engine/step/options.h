@@ -70,6 +70,7 @@ struct options {
     int offload_prefetch, offload_in_flight; /* 0: the library's default */
     unsigned offloaded;           /* the same as bits: bit n for saved_module
                                      n */
+    int offload_keep;             /* bytes that stay on the device */
     int offload_min;              /* the least bytes of a tensor that goes */
     int offload_delay; /* of MODE_OFFLOAD, 0 or 1; -1: not given */
     const char *exchange; /* by the library: nccl, copy, auto; NULL: by the

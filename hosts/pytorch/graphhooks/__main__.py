@@ -152,6 +152,12 @@ MEANINGS = {
         "The most pinned memory; 0: no limit. A group that finds none stays"
         " on the device.",
     ),
+    "offload_keep_bytes": (
+        "a number of bytes",
+        "0",
+        "This times the pipeline rank, so many bytes of the earliest groups "
+        "of a chunk stay on the device.",
+    ),
     "offload_prefetch": (
         "a number from 0 to 16",
         "0",

@@ -45,6 +45,7 @@ OPTIONS = (
     "offload_min_bytes",
     "offload_buffers",
     "offload_pool_bytes",
+    "offload_keep_bytes",
     "offload_prefetch",
     "offload_in_flight",
     "offload_delay",

@@ -48,7 +48,8 @@ class Session:
     `services` is lent to the library: what host_services() gives, or a
     gh_host_services of the caller's own; it is kept until the close.
     `environment` stands in for os.environ.  `offload_names` are groups of
-    the host's own, which `offload` may name.
+    the host's own, which `offload` may name.  `pipeline_rank` is this one's,
+    for offload_keep_bytes.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Session:
         services: Optional[_abi.gh_host_services] = None,
         environment: Optional[Mapping[str, str]] = None,
         offload_names: Sequence[str] = (),
+        pipeline_rank: int = 0,
         **options: object,
     ) -> None:
         self.handle = ctypes.c_void_p()
@@ -96,7 +98,7 @@ class Session:
             | (_abi.GH_SESSION_LEGACY_THREADS if legacy_threads else 0),
             capabilities=whole("capabilities", capabilities, 2**32 - 1),
             environment=environment_of(variables, environment),
-            offload=_named(offload_names),
+            offload=_offload(offload_names, pipeline_rank),
             **in_struct,
         )
         err = _abi.gh_error()
@@ -210,10 +212,12 @@ class Session:
             self.close()
 
 
-def _named(names: Sequence[str]):
-    """A gh_offload_desc of no more than names; None without any."""
-    if not names:
+def _offload(names: Sequence[str], rank: int):
+    """A gh_offload_desc of what no variable can carry; None without any."""
+    if not names and not rank:
         return None
     texts = [text_of("offload_names", name) for name in names]
     array = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
-    return ctypes.pointer(_abi.make(_abi.gh_offload_desc, names=array))
+    rank = whole("pipeline_rank", rank, 2**32 - 1)
+    return ctypes.pointer(_abi.make(_abi.gh_offload_desc, names=array,
+                                    pipeline_rank=rank))

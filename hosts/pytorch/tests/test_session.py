@@ -331,6 +331,9 @@ def test_groups_of_the_hosts_own_have_names(model, soft):
                                 offload_names=("a",), **options)
     assert "offload_names" in refused("GH_ERR_INVALID", model, offload="a",
                                       offload_names=("a,b",), **options)
+    assert "more than 64 bits" in refused(
+        "GH_ERR_INVALID", model, offload="core_attn", pipeline_rank=19,
+        offload_keep_bytes=10**18 - 1, **options)
     with Session(model, **options) as session:
         with pytest.raises(Error, match="offloads nothing"):
             session.offload_stats()

@@ -212,6 +212,7 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_OFFLOAD_MIN_BYTES=8589934592",
         "GRAPHHOOKS_OFFLOAD_BUFFERS=3",
         "GRAPHHOOKS_OFFLOAD_POOL_BYTES=123456789012345678",
+        "GRAPHHOOKS_OFFLOAD_KEEP_BYTES=4294967297",
         "GRAPHHOOKS_OFFLOAD_PREFETCH=5",
         "GRAPHHOOKS_OFFLOAD_IN_FLIGHT=6",
         "GRAPHHOOKS_OFFLOAD_DELAY=1",
@@ -250,6 +251,8 @@ static void test_values_are_taken(void)
     is_int(env.offload_buffers, 3, "OFFLOAD_BUFFERS is taken");
     ok(env.offload_pool_bytes == UINT64_C(123456789012345678),
        "OFFLOAD_POOL_BYTES is taken");
+    ok(env.offload_keep_bytes == UINT64_C(4294967297),
+       "OFFLOAD_KEEP_BYTES is taken");
     is_int(env.offload_prefetch, 5, "OFFLOAD_PREFETCH is taken");
     is_int(env.offload_in_flight, 6, "OFFLOAD_IN_FLIGHT is taken");
     is_int(env.offload_delay, 1, "OFFLOAD_DELAY is taken");
@@ -592,7 +595,7 @@ static void test_ranks_compare_all_but_what_is_their_own(void)
 
     gh_env_load(NULL, &env, NULL);
     n = gh_env_settings(&env, settings);
-    is_int(n, 20, "ranks compare 20 options");
+    is_int(n, 21, "ranks compare 21 options");
     is_str(settings[0].name, "GRAPHHOOKS_ENABLE", "by their names");
     for (uint32_t i = 0; i < n; i++) {
         ok(settings[i].text[0] != '\0', "%s has a text: %s", settings[i].name,
