@@ -72,8 +72,9 @@ typedef struct gh_offload_desc {
      * attn_proj, mlp_norm, expert_fc1, moe_act and `names`; NULL or "": none.
      * GRAPHHOOKS_OFFLOAD */
     const char *modules;
-    /* Names of modules of the host's own, ended by NULL; NULL: none.  Read
-     * during gh_session_open() only. */
+    /* Names of modules of the host's own, ended by NULL; NULL: none.  One that
+     * is also a name above means the host's.  Read during gh_session_open()
+     * only. */
     const char *const *names;
 
     /* The share of the groups to offload, "0" to "1"; or, since 0.4, "auto": as

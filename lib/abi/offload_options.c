@@ -170,16 +170,16 @@ static gh_status take_word(const struct gh_offload_names *names,
                            const char *word, struct gh_offload_options *options,
                            gh_error *err)
 {
+    for (uint32_t i = 0; i < names->n; i++) {
+        if (strcmp(names->list[i], word) == 0) {
+            options->named |= UINT32_C(1) << i;
+            return GH_OK;
+        }
+    }
     for (uint32_t bit = 0; gh_module_names[bit] != NULL; bit++) {
         if ((KNOWN_GROUPS & UINT32_C(1) << bit) != 0 &&
             strcmp(gh_module_names[bit], word) == 0) {
             options->modules |= UINT32_C(1) << bit;
-            return GH_OK;
-        }
-    }
-    for (uint32_t i = 0; i < names->n; i++) {
-        if (strcmp(names->list[i], word) == 0) {
-            options->named |= UINT32_C(1) << i;
             return GH_OK;
         }
     }

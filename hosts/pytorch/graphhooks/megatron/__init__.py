@@ -10,6 +10,7 @@ A folder of its own, and the only place that knows Megatron's names:
     groups.py      whose ranks run the layers together
     fp8.py         state of Transformer Engine outside of layers
     random.py      generators of random numbers that layers draw from
+    offload.py     what goes to the host's memory, by Megatron's names
     hooks.py       hooks of its DistributedDataParallel on covered modules
     names.py       what is used of Megatron's, looked for at the attach
 

@@ -14,12 +14,13 @@ from .chunk import Whole
 from .fp8 import Quantization
 from .groups import group_of
 from .hooks import ParameterHooks
+from .offload import Offloading, words_of as offload_words
 from .random import generators_of
 from .scope import Settings
 from .seam import Seam
 
 
-def attach(model_chunks, config=None, scope=None, **options):
+def attach(model_chunks, config=None, scope=None, offload=None, **options):
     """Captures the layers of a Megatron model by Megatron's own seam.
 
     ``model_chunks``: a model, or the list of chunks that a pipeline stage has,
@@ -27,6 +28,8 @@ def attach(model_chunks, config=None, scope=None, **options):
     ``config``: its TransformerConfig; that of the first chunk by default.
     ``scope``: Megatron's words, "attn,moe_router"; by default
     ``config.cuda_graph_modules``.  Empty: whole layers.
+    ``offload``: Megatron's names of what goes to the host's memory and comes
+    back, "core_attn,attn_proj"; by default what ``config`` offloads.
     ``options``: as graphhooks.attach; each chunk has a session of its own.
     With ``granularity="chunk"`` all layers of a chunk are one segment.
 
@@ -37,7 +40,7 @@ def attach(model_chunks, config=None, scope=None, **options):
     names = megatron_names.load()
     chunks = _chunks(model_chunks)
     config = config if config is not None else chunks[0].config
-    return Attached(names, chunks, config, scope, options)
+    return Attached(names, chunks, config, scope, offload, options)
 
 
 def _chunks(given) -> list:
@@ -54,15 +57,24 @@ def _chunks(given) -> list:
 class Attached:
     """Graphs of a model's chunks; ``detach`` gives its layers back."""
 
-    def __init__(self, names, chunks, config, scope, options):
+    def __init__(self, names, chunks, config, scope, offload, options):
         whole = options.get("granularity") == "chunk"
-        self._settings = Settings(names, chunks, config, scope, whole)
+        words = offload_words(config, offload)
+        self._settings = Settings(names, chunks, config, scope, whole, words)
+        self._offloading: Offloading | None = None
         self._seams: list = []
         self._hooks: list = []
         self.chunks: list = []  # of graphhooks.attach, one for each
         self._quantization = Quantization(config) if config.fp8 else None
         try:
             attach_one = self._attach_whole if whole else self._attach
+            if words is True:
+                options = {**options, "offload": True}
+            elif words or getattr(
+                    config, "fine_grained_activation_offloading", False):
+                self._offloading = Offloading(names, chunks, config, words,
+                                              options)
+                options = self._offloading.options if words else options
             for i, chunk in enumerate(chunks):
                 attach_one(names, config, chunk, i if len(chunks) > 1
                            else None, options)
@@ -87,6 +99,10 @@ class Attached:
         if not seams:
             return
         self._hooks.append(ParameterHooks(chunk, seams))
+        if self._offloading is not None:
+            marks = self._offloading.of_chunk(layers_of(names, chunk), seams)
+            if marks.names:
+                options = {**options, "offload": marks}
         self._open(names, config, chunk, [seam.layer for seam in seams],
                    seams, options)
 
@@ -129,6 +145,29 @@ class Attached:
     def explain(self) -> str:
         return "\n".join(attached.explain() for attached in self.chunks)
 
+    def offload_summary(self) -> str:
+        """What goes to the host's memory, by name and rank.  With several
+        ranks all have to call it."""
+        if self._offloading is None or not self._offloading.words:
+            return "nothing is offloaded by Megatron's names\n"
+        return self._offloading.summary(self.chunks)
+
+    def disable_offload(self) -> None:
+        """Until enable_offload() eager passes move nothing, and nothing is
+        recorded or replayed: for forwards that are no part of the training,
+        as Megatron's warm-up before a capture."""
+        self._pause(True)
+
+    def enable_offload(self) -> None:
+        self._pause(False)
+
+    def _pause(self, paused: bool) -> None:
+        for marks in self._offloading.marks if self._offloading else ():
+            if marks.paused != paused:
+                marks.paused = paused
+                owner = marks.offload.owner
+                owner.pause() if paused else owner.resume()
+
     def step(self) -> None:
         """Ends a step, where no optimizer of torch's does."""
         for attached in self.chunks:
@@ -145,7 +184,9 @@ class Attached:
             seam.detach()
         for hooks in self._hooks:
             hooks.put_back()
-        self._seams, self._hooks = [], []
+        if self._offloading is not None:
+            self._offloading.put_back()
+        self._seams, self._hooks, self._offloading = [], [], None
         self._settings.put_back()
 
     def __enter__(self) -> "Attached":

@@ -24,6 +24,12 @@ _NAMES = {
     "megatron.core.transformer.cuda_graphs": (
         "_layer_is_graphable", "_set_capture_start", "_set_capture_end",
         "is_graph_capturing"),
+    "megatron.core.transformer.identity_op": ("IdentityOp",),
+    "megatron.core.pipeline_parallel.fine_grained_activation_offload": (
+        "FineGrainedActivationOffloadingInterface.group_offload",
+        "FineGrainedActivationOffloadingInterface.flush_delayed_groups",
+        "PipelineOffloadManager.get_instance"),
+    "megatron.core": ("parallel_state",),
     "megatron.core.transformer.enums": ("CudaGraphModule",),
     "megatron.core.transformer.moe.token_dispatcher": (
         "MoETokenDispatcher", "MoEAlltoAllTokenDispatcher"),

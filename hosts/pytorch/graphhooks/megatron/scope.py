@@ -33,7 +33,8 @@ def words_of(scope, names) -> list | None:
 class Settings:
     """The configs of a model's chunks, set to the seam, and put back."""
 
-    def __init__(self, names, chunks, config, scope, whole=False):
+    def __init__(self, names, chunks, config, scope, whole=False,
+                 offload=()):
         """`whole`: all layers together, for which nothing is set."""
         self._before: list = []
         self._layers: list = []
@@ -48,12 +49,18 @@ class Settings:
             if words:
                 raise Error("granularity \"chunk\" takes layers whole, and "
                             f"scope is {scope!r}: leave one of them out")
+            if offload and offload is not True:
+                raise Error("granularity \"chunk\" has one graph of all "
+                            "layers, and groups are of each: leave it out, or "
+                            f"the offload of {','.join(offload)}")
             self.words: list = []
             return
         if words is None:
             words = list(config.cuda_graph_modules) if self.built else []
         same = self.built and set(words) == set(config.cuda_graph_modules)
-        self.words = words if same else _checked(config, words)
+        offload = () if offload is True else offload
+        self.words = words if same and not _is_more(config, offload) \
+            else _checked(config, words, offload)
         if not same:
             _refuse_late(config)
             for chunk in chunks:
@@ -93,7 +100,14 @@ class Settings:
         self._before, self._layers = [], []
 
 
-def _checked(config, words) -> list:
+def _is_more(config, offload) -> bool:
+    """Whether it is not what the config was checked with."""
+    return bool(offload) and not (
+        config.fine_grained_activation_offloading
+        and set(offload) == set(config.offload_modules))
+
+
+def _checked(config, words, offload) -> list:
     """The words that Megatron's own checks leave of these; it refuses those
     that do not fit the model."""
     tried = copy.copy(config)
@@ -103,11 +117,14 @@ def _checked(config, words) -> list:
                 setattr(tried, field.name,
                         list(getattr(config, field.name)))
         tried.cuda_graph_impl, tried.cuda_graph_modules = SEAM, list(words)
+        tried.fine_grained_activation_offloading = bool(offload)
+        tried.offload_modules = list(offload)
         tried.__post_init__()
     except (AssertionError, ValueError) as refusal:
+        with_offload = f" with offload={','.join(offload)}" if offload else ""
         raise Error(f"Megatron refuses the scope "
-                    f"{','.join(w.name for w in words) or 'of whole layers'}: "
-                    f"{refusal}") from None
+                    f"{','.join(w.name for w in words) or 'of whole layers'}"
+                    f"{with_offload}: {refusal}") from None
     return list(tried.cuda_graph_modules)
 
 
@@ -117,6 +134,3 @@ def _refuse_late(config) -> None:
             and "layernorm" in (config.recompute_modules or ()):
         raise Error("recompute_modules has layernorm, and layers decide when "
                     f"they are made what they can recompute: {_BUILT}")
-    if getattr(config, "fine_grained_activation_offloading", False):
-        raise Error("fine_grained_activation_offloading is on, and layers "
-                    "decide when they are made what they offload: " + _BUILT)

@@ -16,6 +16,7 @@ import torch
 
 from ..torch.attach.body import Body
 from .fp8 import Usages
+from .offload import interface as offload
 
 # What Megatron passes for graphs of others.
 _FOR_OTHERS = ("cuda_graph_stream", "cuda_graph_event")
@@ -40,6 +41,7 @@ class Seam:
         self._quantization = quantization  # None: nothing is quantized
         self._usages: Usages | None = None  # once it has run
         self._packed = None  # of the call at hand
+        self._beside = self._inside = None  # its groups, if some are marked
         self.body = Body(self._run, layer._get_submodules_under_cudagraphs(),
                          name)
         self._leftovers = Leftovers(layer, self.body.modules())
@@ -59,10 +61,12 @@ class Seam:
         a segment takes them as they are."""
         if self._takes_attention:
             self._packed = kwargs.pop("packed_seq_params", None)
+        before = offload.enter(self._beside)
         try:
             return type(self.layer)._te_cuda_graph_replay(self.layer, *args,
                                                           **kwargs)
         finally:
+            offload.leave(before)
             self._packed = None
 
     def __call__(self, *args, is_first_microbatch=None, **kwargs):
@@ -89,15 +93,22 @@ class Seam:
                                      self._usages is not None)
             if self._usages is not None:
                 hidden_states = self._usages.put_back_after(hidden_states)
+        before = offload.enter(self._inside)
         try:
             return layer._te_cuda_graph_capture(hidden_states, **kwargs)
         finally:
+            offload.leave(before)
             if self._quantization is not None:
                 self._quantization.end()
                 self._usages = self._usages or Usages(self.body)
                 self._usages.put_back()
             names._set_capture_end()
             self._leftovers.clear()
+
+    def offloads(self, marks, index: int) -> None:
+        """Its layer's groups, within the segment and beside it."""
+        self._beside, self._inside = (marks, index, False), (marks, index,
+                                                             True)
 
     def backward_dw(self) -> None:
         """Weight gradients are part of the backward."""

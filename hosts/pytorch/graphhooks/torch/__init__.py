@@ -19,6 +19,7 @@ A folder reads those after it, and none before it:
     offload/            what goes to the host's memory and comes back, by groups
       offload.py        which groups there are, and who moves them
       bracket.py        what stands around a module that is a group, or has some
+      marks.py          groups that an engine marks in its own code
       saved.py          what autograd keeps of one
       ringed.py         groups of recorded passes, which the library moves
       carried.py        groups of eager passes

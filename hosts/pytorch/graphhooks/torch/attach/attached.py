@@ -25,7 +25,7 @@ from ..grad.writes import Writes
 from ..group import ranks
 from ..guard.places import Watch
 from ..guard.things import Things
-from ..offload.offload import NAMES, Nothing as NoOffload, Offload, asked
+from ..offload import marks
 from ..record.flights import Flights
 from ..record.owner import Owner
 from ..record.pools import Pools
@@ -56,7 +56,7 @@ class Attached(Owner):
         checks.check_options(options, gradients, group)
         generators = checks.generators_of(generators)
         verify = Verify(self, asked_verify(options))
-        words = asked(options)
+        words = marks.asked(options)
         packed = None if packed is None else rooms(packed)
         self.options = options = banks.with_most(options)
         self.layers = stack.find(model, layers, parts)
@@ -101,15 +101,16 @@ class Attached(Owner):
         environment = {k: v for k, v in without_bitwise(os.environ).items()
                        if k != "GRAPHHOOKS_OFFLOAD"}  # which asked() has read
         if words:
-            options = {**options, "offload": ",".join(NAMES),
-                       "offload_names": NAMES}
+            names = marks.names_of(words)
+            options = {**options, "offload": ",".join(names),
+                       "offload_names": names}
         open_session = functools.partial(sessions.open_session, self.layers,
                                          self.device)
         self.take(open_session(
             environment, host_services(**self.captures.services(self._flight),
                                        lost=self.lost), options))
         try:
-            self.offload = Offload(self, words) if words else NoOffload()
+            self.offload = marks.of(self, words)
             planned = self.session.segments()
             self.segments += [self._segment(s) for s in planned
                               if s.graphed and self._graphs]

@@ -92,14 +92,7 @@ class Bracket:
         return getattr, (self.module, "forward")
 
     def fixed(self) -> set:
-        """The memory that the module has between calls."""
-        found = set()
-        for module in self.module.modules():
-            for values in (private.parameters_of(module),
-                           private.buffers_of(module), vars(module)):
-                found |= storages_of([v for v in values.values()
-                                      if isinstance(v, torch.Tensor)])
-        return found
+        return fixed_of(self.module)
 
 
 class Plain(Bracket):
@@ -124,3 +117,14 @@ class Plain(Bracket):
             self.module.forward = self.forward
         else:
             del self.module.forward
+
+
+def fixed_of(module) -> set:
+    """The memory that a module has between calls."""
+    found = set()
+    for inner in module.modules():
+        for values in (private.parameters_of(inner),
+                       private.buffers_of(inner), vars(inner)):
+            found |= storages_of([v for v in values.values()
+                                  if isinstance(v, torch.Tensor)])
+    return found

@@ -30,12 +30,14 @@ _BUFFERS = 2  # groups of each name whose memory is not let go yet
 class Carrier:
     """What eager forwards do with groups."""
 
-    def __init__(self, owner, names: int, limit):
+    def __init__(self, owner, names: int, limit, in_flight: int = 0):
         self.owner = owner
         self.measuring = Measuring(self)
         self.pool = Pool(limit)
         self.ahead = names  # groups that come back before they are needed
         self._most = names * _BUFFERS
+        self._copies_most = in_flight  # of a name, under way; 0: any number
+        self._under_way: dict = {}  # events of copies, by name
         self._leaving: collections.deque = collections.deque()
         self._last = None  # the group that was committed last, weakly
         self._alive: dict = {}  # groups by key
@@ -71,6 +73,16 @@ class Carrier:
                               copied))
         while len(self._leaving) > self._most:
             self._let_go(*self._leaving.popleft())
+
+    def limit(self, name: str, copied) -> None:
+        """One copy more is under way; the stream waits for the oldest."""
+        if not self._copies_most:
+            return
+        events = self._under_way.setdefault(name, collections.deque())
+        events.append(copied)
+        while len(events) > self._copies_most:
+            torch.cuda.current_stream(self.owner.device).wait_event(
+                events.popleft())
 
     @staticmethod
     def _let_go(group, saved, copied) -> None:
@@ -116,6 +128,7 @@ class Carrier:
     def step(self) -> None:
         self._leaving = collections.deque(
             one for one in self._leaving if one[0]() is not None)
+        self._under_way.clear()
         self.pool.step()
 
     def close(self) -> None:
@@ -159,6 +172,9 @@ class CarriedGroup:
         self._collector = self.pack = None
         self.nbytes = sum(aligned(p.nbytes) for p in pieces)
         carrier.owner.offload.meet(self.key, self._segment, self.nbytes)
+        if any(piece.is_read() for piece in pieces):
+            pieces = [p for p in pieces if not p.is_read()]
+            self.nbytes = sum(aligned(p.nbytes) for p in pieces)
         if not pieces:
             return
         carrier.meet(self.key)
@@ -195,6 +211,7 @@ class CarriedGroup:
                 carrier.out_bytes += piece.nbytes
             self._copied = self._block.ended = torch.cuda.Event()
             self._copied.record(out)
+        carrier.limit(self.key[1], self._copied)
 
     def memory(self):
         """On the device, for the stream at hand; None: where it was."""

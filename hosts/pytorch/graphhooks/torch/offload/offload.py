@@ -117,7 +117,8 @@ class Offload:
         self.segments: dict = {}  # of the pass that saves it
         self.why: dict = {}  # each of them stays; None: it goes
         self._limit = int(_option(owner, "offload_pool_bytes") or 0)
-        self.carrier = Carrier(owner, max(len(words), 1), self._room)
+        self.carrier = Carrier(owner, max(len(words), 1), self._room,
+                               int(_option(owner, "offload_in_flight") or 0))
         self._playing = _NOT
         self.reader = None  # the Reading of the pass that is open
         self._fixed: dict = {}  # storages that modules have, by bracket
@@ -234,7 +235,12 @@ class Offload:
             self._fixed, self._fixed_at = {}, self.owner.steps
         if bracket not in self._fixed:
             self._fixed[bracket] = bracket.fixed()
-        return Collector(self._fixed[bracket] | arguments, self.least)
+        return Collector(self._fixed[bracket] | arguments, self.least,
+                         self.may_go())
+
+    def may_go(self):
+        """Which tensors besides, or None."""
+        return None
 
     @contextlib.contextmanager
     def _play(self, work):
@@ -282,15 +288,16 @@ class Offload:
         self.owner.captures.make_room()
         gaps = self.carrier.gaps()
         graphed = {s.index for s in self.owner.segments if s.refused is None}
-        groups = (_abi.gh_offload_declared * len(self.sizes))()
-        for raw, key in zip(groups, self.sizes):
+        keys = self.declared()
+        groups = (_abi.gh_offload_declared * len(keys))()
+        for raw, key in zip(groups, keys):
             raw.struct_size = ctypes.sizeof(raw)
             raw.layer = key[0]
-            raw.module = _abi.GH_MODULE_NAMED | NAMES.index(key[1])
+            raw.module = _abi.GH_MODULE_NAMED | self.names.index(key[1])
             raw.segment, raw.bytes = self.segments[key], self.sizes[key]
             raw.gap_ns = gaps.get(key, 0)
             raw.flags = _abi.GH_DECLARED_LATE
-            if self.segments[key] not in graphed:
+            if self.is_elsewhere(key, graphed):
                 raw.flags |= _abi.GH_DECLARED_ELSEWHERE
                 raw.bytes = rounded(raw.bytes)
         owner = self.owner
@@ -301,9 +308,22 @@ class Offload:
             owner.say("offload", owner.error.text.decode())
         else:
             owner.check(status)
-        for raw, key in zip(groups, self.sizes):
+        # Those that the library knows nothing of all go.
+        self.why = dict.fromkeys(self.sizes)
+        for raw, key in zip(groups, keys):
             self.why[key] = raw.why and raw.why.decode()
         self.carrier.pool.give_up_free()
+
+    def declared(self) -> list:
+        """The groups of which the library decides whether they go."""
+        return [*self.sizes]
+
+    def is_elsewhere(self, key, graphed) -> bool:
+        """Whether no graph has it."""
+        return self.segments[key] not in graphed
+
+    def layer_name(self, layer: int) -> str:
+        return self.owner.layers[layer].name
 
     def step(self) -> None:
         """A training step is over."""
@@ -324,7 +344,7 @@ class Offload:
 
     def name_of(self, key) -> str:
         layer, name = key
-        at = self.owner.layers[layer].name
+        at = self.layer_name(layer)
         text = at if name == "layer" else f"{at}'s {name}"
         notices = self.owner.notices
         notices.groups.add(text)

@@ -43,7 +43,8 @@ def _empty_like(tensor):
 class Saved:
     """One tensor that autograd has saved; what its node holds."""
 
-    __slots__ = ("tensor", "version", "form", "group", "at", "__weakref__")
+    __slots__ = ("tensor", "version", "form", "group", "at", "is_read",
+                 "__weakref__")
 
     def __init__(self, tensor):
         # Not the tensor itself: an output's would hold its own node.
@@ -52,6 +53,7 @@ class Saved:
         self.group = None  # that has its memory, once it has gone
         self.form = None  # dtype, size, stride
         self.at = 0  # bytes from the begin of the group's memory
+        self.is_read = False
 
     def leave(self) -> None:
         """Its memory is let go; its counter stays."""
@@ -61,6 +63,7 @@ class Saved:
 
     def get(self):
         """What autograd gets back."""
+        self.is_read = True
         if version(self.tensor) != self.version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has "
@@ -90,6 +93,10 @@ class Piece:
         self.start = start  # in its storage
         self.nbytes = nbytes
 
+    def is_read(self) -> bool:
+        """Its backward has been here, before it was committed."""
+        return any(saved.is_read for saved in self.saved)
+
     def memory(self):
         """As bytes."""
         tensor = self.saved[0].tensor
@@ -109,9 +116,10 @@ class Piece:
 class Collector:
     """The tensors that autograd saves while a module runs."""
 
-    def __init__(self, stay, least: int):
+    def __init__(self, stay, least: int, test=None):
         self._stay = stay  # addresses of storages that others hold
         self._least = least  # bytes of a tensor that goes
+        self._test = test  # of an engine's, which tensors go
         self._saved: list = []
 
     def pack(self, tensor) -> Saved:
@@ -128,7 +136,7 @@ class Collector:
     def _may_go(self, tensor) -> bool:
         if type(tensor) is not torch.Tensor or not tensor.is_cuda \
                 or tensor.layout != torch.strided or tensor.is_neg() \
-                or tensor.is_conj():
+                or tensor.is_conj() or self._test and not self._test(tensor):
             return False
         storage = tensor.untyped_storage()
         return storage.nbytes() >= max(self._least, 1) \
