@@ -6,13 +6,14 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextvars
 import os
 
 import pytest
 from models import (COUNTS, DEVICE, SEGMENTS, WHOLE, WIDTH, Block, Model, nn,
                     torch)
 
-from graphhooks.torch.record import state
+from graphhooks.torch.record import again, state
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 TABLE = torch.ones(1).to(DEVICE)  # as a quantizer has one, for all layers
@@ -164,9 +165,10 @@ def test_states_are_taken_for_recordings_alone(runs, grain, monkeypatch):
     monkeypatch.setattr(state.State, "__init__", lambda self, *given:
                         taken.append(self) or make(self, *given))
     run = runs(grain=grain, make=Once).steps([2] * 2)
-    assert len(taken) == SEGMENTS[grain]
+    again = 1  # the first runs once more before its backward is recorded
+    assert len(taken) == SEGMENTS[grain] + again
     run.steps([2, 3])
-    assert len(taken) == SEGMENTS[grain]
+    assert len(taken) == SEGMENTS[grain] + again
     assert all(i.before is None for s in run.attached.segments
                for i in s.instances.values())
 
@@ -198,4 +200,137 @@ class Varies(Once):
 def test_forwards_that_are_never_the_same(runs, grain):
     run = runs(grain=grain, make=lambda: Varies(["waits"])).steps([1, 2, 2])
     assert "it waits for the device" in str(run.attached.stats()["refused"])
-    assert "other numbers each time" in run.attached.explain()
+    assert "other numbers when they run again" in run.attached.explain()
+
+
+# ---- what is another by the backward ---------------------------------------
+
+NUMBER = [1.0]
+VARIABLE = contextvars.ContextVar("scale", default=1.0)
+
+
+class Hidden:
+    """A number that nobody knows of, in a file."""
+
+    def __init__(self, path) -> None:
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT)
+
+    def put(self, number: int) -> None:
+        os.pwrite(self.file, bytes([number]), 0)
+
+    def get(self) -> int:
+        return os.pread(self.file, 1, 0)[0]
+
+
+@pytest.fixture
+def hidden(tmp_path):
+    one = Hidden(tmp_path / "number")
+    one.put(1)
+    yield one
+    os.close(one.file)
+
+
+def make_scaled(scale, *words):
+    class Scaled(Once):
+        def forward(self, x):
+            return super().forward(x) * scale()
+
+    return lambda: Scaled(("waits", *words))
+
+
+def in_a_region(run, begin, end, count=3):
+    """Each forward is in one, and the backwards come after it."""
+    for _ in range(count):
+        run.zero()
+        for _ in range(2):
+            token = begin()
+            loss = run.loss()
+            end(token)
+            loss.backward()
+        run.optimizer.step()
+
+
+REGIONS = {
+    "a number": (lambda: NUMBER[0], lambda: NUMBER.__setitem__(0, 2.0),
+                 lambda _: NUMBER.__setitem__(0, 3.0)),
+    "a variable of the context": (VARIABLE.get, lambda: VARIABLE.set(2.0),
+                                  VARIABLE.reset),
+    "a choice of kernels": (
+        lambda: 2.0 - torch.backends.cuda.math_sdp_enabled(),
+        lambda: torch.backends.cuda.enable_math_sdp(False),
+        lambda _: torch.backends.cuda.enable_math_sdp(True)),
+}
+
+
+@GRAIN
+@pytest.mark.parametrize("what", REGIONS)
+def test_a_forward_that_was_in_a_region(pair, grain, what):
+    scale, begin, end = REGIONS[what]
+    pair(lambda run: in_a_region(run, begin, end), grain=grain,
+         make=make_scaled(scale, "dropout", "buffer"), replays=None,
+         eager=["backward"], refused="it waits for the device")
+
+
+def may_not_run_again(hidden):
+    if hidden.get() != 1:
+        raise ValueError("nobody runs this again")
+    return 1
+
+
+@GRAIN
+@pytest.mark.parametrize("scale, why", [
+    (Hidden.get, "gives something else than the first time"),
+    (may_not_run_again, "raises ValueError: nobody runs this again")])
+def test_a_forward_that_nobody_can_have_again(pair, hidden, grain, scale, why):
+    """Its backward is not tried, and so is eager's."""
+    run = pair(lambda run: in_a_region(run, lambda: hidden.put(1),
+                                       lambda _: hidden.put(2)),
+               grain=grain, make=make_scaled(lambda: scale(hidden)),
+               replays=None, eager=["backward"], refused=why)
+    assert run.attached.stats()["recordings"] == SEGMENTS[grain]
+
+
+class WaitsIf(torch.autograd.Function):
+    hidden = None
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        if WaitsIf.hidden.get() == 2:
+            grad.sum().item()
+        return grad * 2
+
+
+def test_a_later_one_raises_nothing(runs, hidden, monkeypatch):
+    """A backward with the same functions was recorded, so it was not run
+    before: what is not eager's is said."""
+    monkeypatch.setattr(WaitsIf, "hidden", hidden)
+
+    class Late(Once):
+        def forward(self, x):
+            x = super().forward(WaitsIf.apply(x))
+            return x * hidden.get()
+
+    run = runs(grain="layer", make=Late).steps([1, 1])
+    waiting = [run.loss(), run.loss()]
+    hidden.put(2)
+    for loss in waiting:
+        loss.backward()
+    assert "it waits for the device" in str(run.attached.stats()["refused"])
+    assert "are not eager's to the bit" in run.attached.explain()
+
+
+@GRAIN
+def test_one_of_a_kind_runs_once_more(runs, grain, monkeypatch):
+    """It costs a forward, and the next graphs none."""
+    calls = []
+    run_again = again.run
+    monkeypatch.setattr(again, "run", lambda segment, *given: calls.append(
+        segment.name) or run_again(segment, *given))
+    run = runs(grain=grain, make=Once).steps([1, 1])
+    assert calls == [run.attached.segments[-1].name]
+    run.steps([2, 2], in_flight=2)  # in another slot
+    assert len(calls) == 1

@@ -48,6 +48,7 @@ A folder reads those after it, and none before it:
       state.py          what a forward begins with, to run once more
       forwards.py       a forward does
       backwards.py      a backward does
+      again.py          a forward once more, without a trace
       instead.py        an eager backward in a graph's place
       failures.py       why one has failed, and what to do about it
       apart.py          a pass beside another, on copies of what it could write

@@ -88,6 +88,7 @@ class Attached(Owner):
         self.steps = 0
         self._last: tuple | None = None  # what was to be said at the end
         self.recording: tuple | None = None  # the flight of a backward
+        self.gone_back: set = set()  # functions of backwards with a graph
         self.watch = Watch()
         self.captures = Captures(self.device, generators)
         self.packed = Packed(self, packed) if packed else NothingPacked()

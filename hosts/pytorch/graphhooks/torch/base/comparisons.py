@@ -70,6 +70,11 @@ def first_difference(pairs) -> int | None:
     return unlike if unlike < len(pairs) else None
 
 
+def same_bits(one, other) -> bool:
+    """As the same for two tensors."""
+    return first_difference([(one, other)]) is None
+
+
 def are_alike(one, other) -> bool:
     """Whether nothing but the numbers can be other ones."""
     return one is not None and other is not None and (

@@ -102,6 +102,11 @@ def spare(device: int) -> int:
     return free - max(more, 0) - total // _MARGIN
 
 
+def has_room(device: int, nbytes: int) -> bool:
+    """For as much, and what comes and goes with it."""
+    return nbytes + nbytes // 2 <= spare(device)
+
+
 class Pool:
     """A pool of captures: torch keeps its memory while somebody has this, also
     when its graphs are destroyed.  Not made during a capture."""

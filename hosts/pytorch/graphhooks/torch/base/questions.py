@@ -12,6 +12,7 @@ from __future__ import annotations
 # As the library asks about passes, which it tells apart by smaller numbers.
 BESIDE = 0xff0000  # a call that is no pass of a training
 TRIAL = 0xff0001  # whether a module is tried
+AGAIN = 0xff0002  # whether a forward runs again before its backward's recording
 SPENT = 0xff0003  # whether autograd's graph is gone, so modules run again
 FLIGHT = 0xff0004  # which signature a microbatch is of
 ROOM = 0xff0005  # whether a bank may give way for another one
@@ -20,6 +21,7 @@ VERIFY = 0xff0006  # whether a replay is run eagerly too, and what it has shown
 _PLACES = {
     BESIDE: "a call of {} that is none of a training, as of an evaluation",
     TRIAL: "an eager call of {}",
+    AGAIN: "the recording of a backward of {}",
     SPENT: "an eager backward of {}",
     FLIGHT: "the beginning of a microbatch, in {}",
     ROOM: "the recording of another shape, in {}",

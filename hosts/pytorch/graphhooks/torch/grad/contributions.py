@@ -384,6 +384,11 @@ def tells_all(outputs) -> bool:
                    for node in _nodes(outputs))
 
 
+def functions(outputs) -> frozenset:
+    """The names of those by which autograd goes back."""
+    return frozenset(node.name() for node in _nodes(outputs))
+
+
 def _nodes(outputs, ends=frozenset()) -> set:
     """Those that the outputs' gradients come by."""
     seen = set(ends)

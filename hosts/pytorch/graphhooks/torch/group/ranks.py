@@ -69,6 +69,10 @@ class Single:
     def begin(self, **settings) -> None:
         """The segments are attached."""
 
+    def worst(self, segment, about: int, answer: int) -> int:
+        """Of what all ranks answer at one call of a segment: the largest."""
+        return answer
+
     def recorded(self, run):
         """Of a capture."""
         return run()
@@ -259,6 +263,9 @@ class Ranks(Single):
                     + questions.place(*theirs[:2], self.owner.segments)
                 raise self.part(segment)
         return [theirs[2:2 + len(answers)] for theirs in said]
+
+    def worst(self, segment, about: int, answer: int) -> int:
+        return max(said for said, in self.ask(segment, about, int(answer)))
 
     def part(self, segment) -> Error:
         """The graphs are destroyed, and what waits for other ranks ends; what

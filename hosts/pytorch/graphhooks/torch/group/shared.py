@@ -198,8 +198,8 @@ class Shared(Segment):
 
     def must_run_again(self, instance) -> bool:
         """Where one rank must, all do, as its modules hold collectives."""
-        return any(map(any, self.owner.ranks.ask(
-            self, SPENT, int(super().must_run_again(instance)))))
+        return bool(self.owner.ranks.worst(
+            self, SPENT, super().must_run_again(instance)))
 
     def decline_backward(self, instance, microbatch: int) -> None:
         """For good, on all: none comes by the forward's graph again."""

@@ -25,10 +25,10 @@ from ..base import private, tree
 from ..base.comparisons import are_alike
 from ..grad.strides import copy_of
 from ..guard import flags
-from ..guard.attributes import Attributes
 from ..guard.draws import all_numbers
 from ..guard.places import lent
 from ..guard.settings import Settings
+from .again import traceless
 from .backwards import take_grads
 from .instance import Instance
 from .recording import Results, note_uses, undisturbed
@@ -37,7 +37,9 @@ from .recording import Results, note_uses, undisturbed
 class Before:
     """What a pass of a segment begins with."""
 
-    def __init__(self, segment, settings):
+    def __init__(self, segment):
+        settings = segment.settings or Settings(segment.sites,
+                                                segment.owner.things)
         self.numbers = all_numbers(segment.owner.captures.generators,
                                    settings.generators)
         self.buffers = _buffers_of(segment.sites)
@@ -69,25 +71,6 @@ def _copies(tensors) -> list:
             made[id(tensor)] = copy_of(tensor.detach())
             vars(made[id(tensor)]).update(vars(tensor))
     return [made[id(t)] for t in tensors]
-
-
-@contextlib.contextmanager
-def traceless(owner, sites):
-    """What modules leave in Python has not been."""
-    segment = _Sites(owner, sites)
-    attributes = Attributes(segment)
-    owner.things.look()
-    settings = Settings(sites, owner.things)
-    try:
-        yield settings
-    finally:
-        attributes.put_back()
-        settings.put_back()
-
-
-class _Sites:
-    def __init__(self, owner, sites):
-        self.owner, self.sites = owner, sites
 
 
 class Apart(Instance):

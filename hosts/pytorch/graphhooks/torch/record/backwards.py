@@ -3,7 +3,7 @@
 It is recorded before it runs, once; it then runs as any other that is
 recorded.  Should that fail, it runs eagerly: on autograd's graph, or where
 autograd has begun, which lets go on its way as functions do, on that of
-modules that have run once more (`_run_again`).
+modules that have run once more (again.py).
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -18,7 +18,6 @@ import torch
 from ... import _abi
 from ...errors import Error
 from ..base import private, tree
-from ..base.switches import switched
 from ..grad import chained, contributions, strides
 from ..grad.contributions import Contributions
 from ..grad.gradients import add_eagerly
@@ -28,8 +27,9 @@ from ..guard import flags
 from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
 from ..guard.settings import Settings
+from . import again
 from .instance import Backward, Instance
-from .recording import capture, closing, note_uses, play, static, undisturbed
+from .recording import capture, closing, static, undisturbed
 
 
 def begin(segment, instance: Instance, microbatch: int, grads):
@@ -53,24 +53,30 @@ def begin(segment, instance: Instance, microbatch: int, grads):
                        "before the forward, or after the backward")
     if instance.spent and segment.refused is None:
         _leave_out(segment, instance.signature)
-    if segment.refused is None and instance.signature.refused is None:
+    twin = again.beforehand(segment, instance, is_wanted(segment, instance))
+    if is_wanted(segment, instance):
         segment.parameters.decide(
             owner.accumulates or owner.microbatch > 0
             or segment.sums.is_summing())
         _record(segment, instance, microbatch, given)
     else:
         segment.decline_backward(instance, microbatch)
-    if segment.refused is not None or instance.backward is None \
-            or instance.signature.refused is not None:
-        results = _eagerly(segment, instance, microbatch, given)
+    if not is_wanted(segment, instance) or instance.backward is None:
+        results = _eagerly(segment, instance, microbatch, given, twin)
         segment.look_unfinished()
         return results
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = None
     instance.before, instance.given = None, ()
+    instance.modes.forget()
     segment.look_unfinished()
     instance.groups = ()
     return segment.run_back(instance, microbatch, grads)
+
+
+def is_wanted(segment, instance: Instance) -> bool:
+    """A graph of it."""
+    return segment.refused is None and instance.signature.refused is None
 
 
 def _leave_out(segment, signature) -> None:
@@ -100,12 +106,14 @@ def _record(segment, instance, microbatch: int, grads) -> None:
     owner = segment.owner
     flight = owner.flights.of_backward(segment, instance)
     home = segment.parameters.home(flight[0])
+    functions = contributions.functions(instance.live)
     segment.take_back(home)
     with closing(owner):
         instance.backward = _capture(segment, instance, microbatch, grads,
                                      Backward(home, flight))
     if instance.backward is not None:
         owner.flights.note_backward(segment, instance, flight)
+        owner.gone_back.add(functions)
         segment.parameters.homes = list({
             i.backward.home: None for i in segment.instances.values()
             if i.backward is not None})
@@ -181,67 +189,6 @@ def take_grads(segment, instance: Instance, grads):
     return reading.end(of_inputs, of_parameters, again)
 
 
-def _host_numbers(segment) -> HostNumbers:
-    return HostNumbers(segment.owner.captures.generators,
-                       segment.settings.generators)
-
-
-def _run_again(segment, instance: Instance) -> Instance:
-    """For another autograd's graph, on what the forward has read.  Should
-    something have changed since that nobody knows of, the outputs tell; they
-    are others too where kernels add in any order, and then every time."""
-    again = _forward_again(segment, instance)
-    if not _are_same(instance, again.live, instance.outputs):
-        before, again = again, _forward_again(segment, instance)
-        if _are_same(instance, again.live, before.live):
-            raise Error(f"{segment.name}: its backward cannot be recorded, "
-                        "and its modules do not give again what they gave in "
-                        "the forward; detach, or leave this one out of the "
-                        "layers")
-        segment.owner.say(segment.name, "its backward could not be recorded, "
-                          "and its modules give other numbers each time, so "
-                          "gradients of this pass are not eager's to the bit")
-    again.wanted, again.layouts = instance.wanted, instance.layouts
-    again.groups = instance.groups
-    flags.catch_up(segment.parameters.all, again.leaves)
-    note_uses(segment, again)
-    return again
-
-
-def _forward_again(segment, instance: Instance) -> Instance:
-    """From the state of then, and without a trace in that of now."""
-    owner = segment.owner
-    now = instance.before.now()
-    owner.things.look()
-    settings = Settings(segment.sites, owner.things)
-    again = Instance(instance.signature)
-    again.inputs = instance.inputs
-    args, kwargs = tree.fill(instance.call, (instance.inputs,))
-    instance.before.put_back()
-    try:
-        with torch.enable_grad(), switched(*instance.switches):
-            again.live = play(segment, again, args, kwargs,
-                              owner.offload.plain).tensors
-    finally:
-        now.put_back()
-        settings.put_back()
-    return again
-
-
-def _are_same(instance, tensors, others) -> bool:
-    """But for outputs that somebody has written since, as autograd allows."""
-    return all(are_same_bits(tensor, other) for tensor, other, (given, then)
-               in zip(tensors, others, instance.given)
-               if private.version(given) == then)
-
-
-def are_same_bits(tensor, other) -> bool:
-    """To the bit."""
-    bits = [t.detach().contiguous().flatten().view(torch.uint8)
-            for t in (tensor, other)]
-    return torch.equal(*bits)
-
-
 def _taken(leaves) -> list:
     grads = [leaf.grad for leaf in leaves]
     for leaf in leaves:
@@ -259,7 +206,7 @@ def _differentiate(segment, instance, grads, found, places):
                 _unchanged(segment, instance), \
                 flags.noted(parameters.all, instance.leaves) as marks, \
                 segment.owner.things.watching(True):
-            of_inputs, of_parameters, again = take_grads(
+            of_inputs, of_parameters, more = take_grads(
                 segment, instance, grads)
     finally:
         landing.close()
@@ -268,7 +215,7 @@ def _differentiate(segment, instance, grads, found, places):
         p for p in parameters.own if of_parameters[p] is not None}
     found.results = (*of_inputs,
                      *(of_parameters[p] for p in parameters.returned),
-                     *(None for _ in parameters.sample), *again)
+                     *(None for _ in parameters.sample), *more)
     found.own = [p for p in parameters.own if p in came]
     found.gradients = [places[p] for p in found.own] if places else \
         chained.apart_from(grads, [of_parameters[p] for p in found.own])
@@ -303,7 +250,8 @@ def _unchanged(segment, instance: Instance):
     attributes = Attributes(segment, instance.leaves)
     segment.owner.things.look()
     settings = Settings(segment.sites, segment.owner.things)
-    numbers = _host_numbers(segment)
+    numbers = HostNumbers(segment.owner.captures.generators,
+                          segment.settings.generators)
     try:
         yield
         numbers.refuse_draws("its backward")
@@ -339,16 +287,16 @@ def eager_pass(segment, instance: Instance, microbatch: int, grads):
     owner.count("backward")
 
 
-def _eagerly(segment, instance: Instance, microbatch: int, grads):
+def _eagerly(segment, instance: Instance, microbatch: int, grads, twin):
     """The forward was a graph, the backward is not: it reads what the
     forward has left at its own addresses, or has read there."""
     parameters = segment.parameters
     with eager_pass(segment, instance, microbatch, grads):
         if segment.must_run_again(instance):
-            instance = _run_again(segment, instance)
+            instance = again.after(segment, instance, twin)
         with flags.carried(parameters.all, instance.leaves), OnTheHost():
-            of_inputs, of_parameters, again = take_grads(
+            of_inputs, of_parameters, more = take_grads(
                 segment, instance, grads)
     add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
-            *(None for _ in parameters.sample), *again)
+            *(None for _ in parameters.sample), *more)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 
 from ..base import memory, private, tree
-from ..base.switches import autocast, switches
 from ..grad import contributions
 from ..guard.attributes import refuse_set
 from ..guard.settings import Settings
+from .again import Modes
 from .instance import Instance
 from .recording import (capture, closing, contents, note_uses, play,
                         refuse_many, static)
@@ -76,7 +76,8 @@ def _run(segment, instance: Instance, before, settings, tensors, args,
     indices = {id(t): i for i, t in enumerate(tensors)}
     instance.call = tree.form((args, kwargs),
                               lambda t: tree.Place(0, indices[id(t)]))
-    instance.switches = autocast(), switches()
+    segment.owner.things.look()
+    instance.modes = Modes(Settings(segment.sites, segment.owner.things))
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     given = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]

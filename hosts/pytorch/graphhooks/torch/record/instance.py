@@ -12,7 +12,7 @@ NEVER = 1 << 62  # in replays
 class Instance:
     """A segment in one slot: what its graphs read and write."""
 
-    __slots__ = ("slot", "flight", "serial", "call", "switches", "inputs",
+    __slots__ = ("slot", "flight", "serial", "call", "modes", "inputs",
                  "before", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "node",
@@ -26,7 +26,7 @@ class Instance:
         self.flight = ()  # that recorded it: its bank, and the pool
         self.serial = 0  # the how manieth recording its forward was
         self.call = None  # the form of its arguments
-        self.switches = ()  # of torch, autocast first, in the forward
+        self.modes = None  # how it was called besides (again.py)
         self.inputs = ()  # tensors at the graph's own addresses
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded

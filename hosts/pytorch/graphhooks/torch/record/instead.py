@@ -15,13 +15,14 @@ from __future__ import annotations
 import torch
 
 from ..base import tree
+from ..base.comparisons import same_bits
 from ..base.private import keeps_graph
-from ..base.switches import switched
 from ..guard import flags
-from .apart import Before, traceless
-from .backwards import are_same_bits, take_grads
+from .again import run as once_more
+from .apart import Before
+from .backwards import take_grads
 from .instance import Instance
-from .recording import note_uses, play
+from .recording import note_uses
 
 
 class Origin:
@@ -89,33 +90,27 @@ def run(segment, instance, origin, microbatch: int, grads, why):
 def _forward(segment, instance, origin, derived: bool, why) -> Instance:
     """Once more, without a trace."""
     owner, parameters = segment.owner, segment.parameters
-    again = Instance(instance.signature)
-    again.slot, again.flight = instance.slot, instance.flight
-    again.inputs = origin.tensors if derived else [
+    inputs = origin.tensors if derived else [
         t.detach().requires_grad_(t.requires_grad) for t in origin.tensors]
     # Autograd comes to the sample anyhow, with what is given back for it.
     own = set(parameters.all if derived else parameters.own[1:])
     leaves = [p if p in own else alias for p, alias
               in zip(parameters.all, parameters.aliases())]
-    args, kwargs = tree.fill(instance.call, (again.inputs,))
-    with traceless(owner, segment.sites) as settings:
-        now = Before(segment, settings)
-        if origin.numbers is not None:
-            owner.captures.put_numbers(origin.numbers)
-        try:
-            with torch.enable_grad(), switched(*instance.switches):
-                results = play(segment, again, args, kwargs,
-                               owner.offload.plain, leaves, origin.count)
-        except tree.Unfit:
-            raise why from None
-        finally:
-            now.put_back()
-    again.live = results.tensors
+    now = Before(segment)
+    if origin.numbers is not None:
+        owner.captures.put_numbers(origin.numbers)
+    try:
+        again, results = once_more(segment, instance, inputs, leaves,
+                                   origin.count)
+    except tree.Unfit:
+        raise why from None
+    finally:
+        now.put_back()
     known = len(again.live)
     if origin.written:
         known -= len({id(t) for t in results.last}
                      & {id(t) for t in again.live})
-    if not all(map(are_same_bits, again.live[:known], instance.outputs)):
+    if not all(map(same_bits, again.live[:known], instance.outputs)):
         raise why
     return again
 

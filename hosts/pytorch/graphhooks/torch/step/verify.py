@@ -128,7 +128,7 @@ class Verify:
                 and any(i.apart is not None for i in self._held):
             return None  # one at a time has its activations twice
         try:
-            return Before(segment, segment.settings)
+            return Before(segment)
         except Exception as failure:  # out of memory
             return failure
 
@@ -158,10 +158,7 @@ class Verify:
 
     def _worst(self, segment, answer: int) -> int:
         """Of all ranks that run it together."""
-        ranks = self.owner.ranks
-        if ranks.size == 1:
-            return answer
-        return max(said for said, in ranks.ask(segment, VERIFY, answer))
+        return self.owner.ranks.worst(segment, VERIFY, answer)
 
     def _next(self, segment, instance) -> None:
         instance.left = 1 if self.mode == "always" else \
@@ -193,7 +190,7 @@ class Verify:
         """Of what it keeps, and its gradients, and the sums of them."""
         needed = instance.kept + 3 * sum(p.nbytes for p
                                          in segment.parameters.all)
-        if needed + needed // 2 <= memory.spare(self.owner.device):
+        if memory.has_room(self.owner.device, needed):
             return True
         self.counts["no_memory"] += 1
         self.owner.notices.add(
