@@ -161,11 +161,10 @@ class Packed:
         return trial.run(site, call, fixed, difference)
 
     def _answer(self, site, fixed) -> int:
-        if not trial.can_be(site, fixed):
+        """Who is willing runs a second time, too, for those who need it."""
+        if not trial.can_be(site, fixed) or not trial.is_fit(site):
             return _IMPOSSIBLE
-        if self.has_tried(site):
-            return _WILLING
-        return _NEEDED if trial.is_fit(site) else _IMPOSSIBLE
+        return _WILLING if self.has_tried(site) else _NEEDED
 
     def _try_late(self, site, fixed) -> None:
         """A graph has run for the module, and it is called so for the first
