@@ -35,6 +35,7 @@ if torch.cuda.device_count() == 0:
 
 from graphhooks import Error  # noqa: E402
 from graphhooks.torch.base import private  # noqa: E402
+from graphhooks.torch.guard.settings import Settings  # noqa: E402
 from models import (HAS_GPU, WIDTH, Block, F, Mlp,  # noqa: E402
                     Model, Run, differing, nn)
 from test_packed import TOKENS, Packing, offsets  # noqa: E402
@@ -322,7 +323,7 @@ class Lines(logging.Handler):
 
 
 def trained(train, *, grain="layer", make=Layer, model=None, before=None,
-            group=False, **options) -> dict:
+            group=False, verify="off", **options) -> dict:
     """Eagerly, and with graphs."""
     lines = Lines()
     logging.getLogger("graphhooks").addHandler(lines)
@@ -334,7 +335,7 @@ def trained(train, *, grain="layer", make=Layer, model=None, before=None,
         train(eager)
         shared = {"group": group or dist.group.WORLD} \
             if group is not None else {}
-        run = Run(grain=grain, **how, **shared, **options)
+        run = Run(grain=grain, verify=verify, **how, **shared, **options)
         train(run)
         found["differing"] = differing(eager.state(), run.state())
     except Error as error:
@@ -345,7 +346,7 @@ def trained(train, *, grain="layer", make=Layer, model=None, before=None,
         stats = run.attached.stats()
         found.update({key: stats[key] for key in (
             "replays", "recordings", "asked", "refused", "eager_calls",
-            "check_failures", "banks")})
+            "check_failures", "banks", "verify")})
         found["meetings"] = run.attached.ranks.asked
         found["said"] = run.attached.explain()
     if run is not None:
@@ -446,6 +447,25 @@ def _scaled_beside(run) -> None:
     of_lengths([24, 32], [24, 32])(run)
     _scaled(1.0)(run)
     of_lengths(24, 32)(run)
+
+
+def _blind(train, **options):
+    """Nobody but verify looks for what changes."""
+    are_kept = Settings.are_kept
+    Settings.are_kept = lambda _: True
+    try:
+        return trained(train, verify="always", **options)
+    finally:
+        Settings.are_kept = are_kept
+
+
+def _another_on_one(run) -> None:
+    """A number, on the last rank alone: it counts on none of the others."""
+    Layer.scale = 1.0
+    run.steps((2, 2, 2))
+    Layer.scale = 1.0 + (dist.get_rank() == SIZE - 1)
+    run.steps((2, 2))
+    Layer.scale = 1.0
 
 
 def _cut_short(run) -> None:
@@ -602,6 +622,13 @@ CASES = {
     "a setting, everywhere": lambda: trained(
         _everywhere(_scaled(0.5), _scaled(1.0))),
     "hooks, everywhere": lambda: trained(_everywhere(_hooked)),
+    "verified": lambda: trained(plainly, make=lambda: Layer(0.1),
+                                verify="always"),
+    "verified in a chunk": lambda: trained(plainly, grain="chunk",
+                                           verify="always"),
+    "another on one": lambda: _blind(_another_on_one),
+    "another on one, in a chunk": lambda: _blind(_another_on_one,
+                                                 grain="chunk"),
     "lengths": lambda: trained(of_lengths(*LENGTHS)),
     "lengths in a chunk": lambda: trained(of_lengths(*LENGTHS),
                                           grain="chunk"),

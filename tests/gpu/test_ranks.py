@@ -32,7 +32,8 @@ if HAS_GPU and torch.cuda.device_count() < 2 \
 
 TOGETHER = [*GRAINS, "dropout", "a sequence", "in flight", "too few slots",
             "checkpointed", "given", "offload", "an evaluation",
-            "another batch", "a setting, everywhere", "hooks, everywhere"]
+            "another batch", "a setting, everywhere", "hooks, everywhere",
+            "verified", "verified in a chunk"]
 ON_ONE = ["an argument with holes on one", "a recording fails on one",
           "a backward's recording fails on one",
           "a backward is refused on one", "counts on one",
@@ -53,6 +54,7 @@ LENGTHS = [*SAME_LENGTHS, *GIVING_WAY, "one sees a shape first",
            "a shape of each microbatch on one", "more than there is room for",
            "one shape", "one shape, of several",
            "a setting of each shape, everywhere"]
+VERIFIED = ["another on one", "another on one, in a chunk"]
 LATER = ["hooks on one, later", "hooks on one, for a microbatch",
          "scaled on one, for a microbatch"]
 SECONDS = 10  # GRAPHHOOKS_TIMEOUT, and a little for what comes with it
@@ -97,13 +99,13 @@ def by_case(ranks):
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     return by_case(ran(tmp_path_factory.mktemp("ranks"), *TOGETHER, *ON_ONE,
-                       *OTHERS, *PACKED, *LENGTHS, *LATER))
+                       *OTHERS, *PACKED, *LENGTHS, *LATER, *VERIFIED))
 
 
 @pytest.fixture(scope="module")
 def of_three(tmp_path_factory):
     return by_case(ran(tmp_path_factory.mktemp("three"), "layer", *PACKED,
-                       *LENGTHS, *LATER, size=3))
+                       *LENGTHS, *LATER, *VERIFIED, size=3))
 
 
 @pytest.fixture(params=["together", "of_three"])
@@ -230,6 +232,35 @@ def test_ranks_attach_alike(together):
     for found in together("other layers"):
         assert found["name"] == "GH_ERR_CONFIG"
         assert "the plan is" in found["error"]
+
+
+# ---- verify -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["verified", "verified in a chunk"])
+def test_ranks_verify_the_same_replays(together, case):
+    """Each eager run holds collectives, in which all have to be."""
+    first, second = (found["verify"] for found in together(case))
+    assert first == second
+    assert first["forwards"] > 0 and first["backwards"] > 0
+    assert first["differences"] == first["failures"] == {}
+    assert first["cannot_tell"] == 0
+
+
+@pytest.mark.parametrize("case", VERIFIED)
+def test_what_differs_on_one_counts_on_all(group, case):
+    """One of them reads something else: none has a graph from then on."""
+    ranks = group(case)
+    are_equal(ranks)
+    assert ranks[0]["replays"] > 0
+    for found in ranks:
+        differences = found["verify"]["differences"]
+        assert differences.keys() == ranks[0]["verify"]["differences"].keys()
+        assert found["refused"].keys() == differences.keys()
+    said = [*ranks[0]["verify"]["differences"].values()]
+    assert "something on another rank" in str(said)
+    assert "something on another rank" not in str(
+        [*ranks[-1]["verify"]["differences"].values()])
 
 
 # ---- packed arguments -------------------------------------------------------

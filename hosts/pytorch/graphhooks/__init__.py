@@ -33,7 +33,7 @@ def attach(model, layers=None, *, parts=None, generators=(),
     ``packed``: arguments that vary with how sequences are packed, and the most
     that they may be: {"cu_seqlens": 64, "max_seqlen": 4096}.
     ``verify``: "auto" runs some replays eagerly too and compares all bits,
-    "always" all of them; a segment that differs is eager from then on.
+    "always" all of them, "off" none; a segment that differs is eager from then on.
     All other options are the environment variables GRAPHHOOKS_* in Python's
     spelling, such as ``granularity="chunk"``, ``scope="attn"``,
     ``warmup_steps``, ``max_slots``, ``enable=False``; a variable that is set

@@ -94,7 +94,7 @@ MEANINGS = {
     ),
     "verify": (
         "off or auto or always",
-        "off",
+        "auto",
         "With PyTorch: run some replayed passes eagerly too, and compare "
         "every bit. auto: at growing distances, for at most 1 % of the time; "
         "always: each.",

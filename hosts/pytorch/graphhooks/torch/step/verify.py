@@ -46,8 +46,9 @@ from ..record.instance import NEVER
 MODES = ("off", "auto", "always")
 # Replays from one look at an instance to the next.
 _DISTANCES = (1, 8, 64, 512, 1000)
-_AT_ONCE = 2  # looks that come whatever the others have cost
-_SHARE = 0.01  # of the time since the attach that the others may take
+# Of the time since the attach that looks may take.  The first at a segment
+# comes whatever the others have cost, but no two of them in one step.
+_SHARE = 0.01
 _LATER = 64  # replays until it is asked again whether there is time, or room
 # What a pass beside a replay has shown, from the best to the worst.
 _SAME, _DIFFERS, _NO_FIT, _FAILED = range(4)
@@ -64,7 +65,7 @@ def asked(options: dict) -> str:
             return "always"
         raise Error(f"check is bitwise, which is verify=always with torch, "
                     f"and verify is {mode}: leave one of them out")
-    return mode or "off"
+    return mode or "auto"
 
 
 def _is_bitwise(options) -> bool:
@@ -109,6 +110,9 @@ class Verify:
         self.differences: dict = {}  # what was another, by segment
         self.failures: dict = {}  # why one is not looked at any more
         self._held: list = []  # instances with a pass beside them
+        self._looked: set = set()  # segments at which it has looked
+        self._at = -1  # the step of the last look
+        self._looks = 0  # whose time is counted
         self._alarmed_at = -2  # the step of the last difference
         self._is_untold = False  # one, as calls that are eager say nothing
         self._since = time.perf_counter()
@@ -123,10 +127,11 @@ class Verify:
             instance.left = 2
 
     def before(self, segment) -> Before | Exception | None:
-        """What the next pass begins with, if it may be one to look at."""
-        if self.mode == "auto" and not self._is_alarmed() \
-                and any(i.apart is not None for i in self._held):
-            return None  # one at a time has its activations twice
+        """What the next pass begins with, if it may be one to look at: with
+        auto one a step, as each takes time, and activations twice."""
+        if self.mode == "auto" and self._at == self.owner.steps \
+                and not self._is_alarmed():
+            return None
         try:
             return Before(segment)
         except Exception as failure:  # out of memory
@@ -144,6 +149,9 @@ class Verify:
             self._later(segment, instance)
             return False
         self._next(segment, instance)
+        self._looked.add(segment)
+        self._looks += 1
+        self._at = self.owner.steps
         with self._timed():
             instance.apart = self._begin(segment, instance, before)
             return self._module(segment, instance, site, args, kwargs, ())
@@ -153,7 +161,7 @@ class Verify:
         if isinstance(before, Exception):
             self.counts["no_memory"] += 1
             return 1
-        return int(not (self._has_time(instance)
+        return int(not (self._has_time(segment)
                         and self._has_room(segment, instance)))
 
     def _worst(self, segment, answer: int) -> int:
@@ -177,14 +185,16 @@ class Verify:
     def _is_alarmed(self) -> bool:
         return self.owner.steps - self._alarmed_at <= 1
 
-    def _has_time(self, instance) -> bool:
-        if self.mode == "always" or instance.looks < _AT_ONCE:
+    def _has_time(self, segment) -> bool:
+        """For what it has taken so far, and for as much as a look has."""
+        if self.mode == "always" or segment not in self._looked:
             return True
         for start, end in self._events:
             end.synchronize()
             self._spent += start.elapsed_time(end) / 1000
         self._events.clear()
-        return self._spent <= _SHARE * (time.perf_counter() - self._since)
+        return self._spent * (1 + 1 / self._looks) \
+            <= _SHARE * (time.perf_counter() - self._since)
 
     def _has_room(self, segment, instance) -> bool:
         """Of what it keeps, and its gradients, and the sums of them."""
@@ -414,6 +424,7 @@ class Verify:
                        "keep it in a buffer, and attach again")
         self._is_untold = True
         self._alarmed_at = self.owner.steps
+        self._looked.clear()
         for other in self.owner.segments:
             for instance in other.instances.values():
                 if instance.left <= max(_LATER, *_DISTANCES):
