@@ -25,7 +25,7 @@ class Owner:
         self.eager: dict[str, int] = {}  # how many calls, by reason
         self.counted = "", None  # the last of them, and its sentence
         self.switches: tuple = ()  # of torch, as they were last read
-        self.read = None  # by whom a read is told from the one before it
+        self.look = None  # by whom a look is told from the one before it
 
     def take(self, session) -> None:
         session.about = self.about

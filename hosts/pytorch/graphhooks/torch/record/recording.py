@@ -70,9 +70,10 @@ def capture(segment, signature, direction: int, run) -> bool:
         outputs = owner.ranks.recorded(run)
         torch.cuda.Event().record()  # raises, if something has ended it
     except Exception as failure:  # whatever the modules raise
+        spoilt = is_spoilt(failure) or isinstance(
+            failure, tree.Passing) and _has_ended()
         owner.captures.is_given_up = True
         owner.cancel(None)
-        spoilt = is_spoilt(failure)
         # Autograd lets go of a graph that it goes back through.
         if (spoilt or isinstance(failure, tree.Passing)) and direction == 0 \
                 and not segment.has_failed and owner.ranks.tries_again:
@@ -92,6 +93,15 @@ def capture(segment, signature, direction: int, run) -> bool:
         return False
     owner.check(status)
     return True
+
+
+def _has_ended() -> bool:
+    """Whether something has ended the capture, of which nobody has heard."""
+    try:
+        torch.cuda.Event().record()
+    except RuntimeError as failure:
+        return is_spoilt(failure)
+    return False
 
 
 @contextlib.contextmanager

@@ -27,17 +27,17 @@ class Called(Planned):
         self.others = 0  # calls that differed from those of their bank
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.writes = False  # buffers, as eager passes did
-        self._read = None  # the owner's last look at torch's switches
+        self._look = None  # the owner's last look at torch's switches
 
     def switches(self) -> tuple:
         """Of torch, as the first call of this pass found them: to look is
         slow, and who is called again since the last look is in another."""
         owner = self.owner
-        if self._read is owner.read:
-            owner.read, found = object(), switches()
+        if self._look is owner.look:
+            owner.look, found = object(), switches()
             if found != owner.switches:
                 owner.switches = found
-        self._read = owner.read
+        self._look = owner.look
         return owner.switches
 
     def give_up(self, signature, why: str) -> None:
