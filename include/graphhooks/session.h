@@ -149,10 +149,12 @@ enum {
     GH_REASON_NONE = 0,          /* it is recorded or replayed */
     GH_REASON_DISABLED = 1,      /* GRAPHHOOKS_ENABLE=0 */
     GH_REASON_PLAN = 2,          /* the segment is eager in the plan */
-    GH_REASON_WARMUP = 3,        /* warmup steps are not over */
+    GH_REASON_WARMUP = 3,        /* warmup steps are not over, or something else
+                                    has ended its capture in this step */
     GH_REASON_BUSY = 4,          /* every slot was in flight when the
                                     microbatch began */
-    GH_REASON_CAPTURE = 5,       /* its capture failed; eager from now on */
+    GH_REASON_CAPTURE = 5,       /* its capture failed, twice if something else
+                                    may have ended it; eager from now on */
     GH_REASON_DEVICE = 6,        /* a driver call failed; eager from now on */
     GH_REASON_INPUT = 7,         /* unlike at the recording: the size or number
                                     of inputs, the address of a static one,

@@ -82,7 +82,8 @@ void gh_bank_clear(struct gh_bank *bank, struct gh_entry *entry)
     struct gh_memory *memory = bank->banks->memory;
     struct gh_device *dev = memory->streams->dev;
     struct gh_device_before before = gh_device_enter(dev);
-    const bool unchained = entry->unchained;
+    const struct gh_entry kept = { .unchained = entry->unchained,
+                                   .spoilt = entry->spoilt };
 
     if (entry->state == GH_ENTRY_READY) {
         bank->banks->n_nodes -= entry->n_nodes;
@@ -96,7 +97,7 @@ void gh_bank_clear(struct gh_bank *bank, struct gh_entry *entry)
                            false);
     }
     gh_device_leave(dev, before);
-    *entry = (struct gh_entry){ .unchained = unchained };
+    *entry = kept;
 }
 
 void gh_bank_clear_all(struct gh_bank *bank)

@@ -42,6 +42,8 @@ struct gh_entry {
                            more if ends of inputs may have to be zeroed */
     uint32_t n_nodes;
     uint32_t flags; /* gh_pass.flags of the recording */
+    uint64_t spoilt; /* the step in which something else ended the recording,
+                        from 1; 0: none has, or it was recorded since */
     void *object;   /* the handle of a host that captures by itself, which then
                        owns `exec`; NULL: the library owns it */
     void *exec;     /* NULL: the host launches the graph each time */

@@ -115,6 +115,9 @@ gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
     bool alike;
 
     c->open.reason = (uint8_t)may_record(c);
+    if (c->open.entry->spoilt > c->stats.iterations) {
+        c->open.reason = GH_REASON_WARMUP; /* ranks have none */
+    }
     if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
         c->eager[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
         gh_say_no_step_ends(c);

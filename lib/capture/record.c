@@ -29,6 +29,22 @@ void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
     entry->reason = (uint8_t)reason;
 }
 
+/* The capture has failed.  If it was spoilt, by another thread or by a call of
+ * the pass, the entry is recorded once more, in a later step: the driver does
+ * not tell the two apart, and the other thread may be elsewhere then.  Ranks
+ * give it up together. */
+static void fail(struct gh_capture *c, struct gh_entry *entry, bool spoilt,
+                 const char *text)
+{
+    if (!spoilt || entry->spoilt != 0 || gh_agree_is_due(c)) {
+        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, text);
+        return;
+    }
+    gh_say_spoilt(c, entry, text);
+    entry->spoilt = c->stats.iterations + 1;
+    gh_bank_clear(c->open.bank, entry);
+}
+
 /*
  * The legacy stream cannot be captured.  Nothing executes during a capture,
  * so one on a stream of the library's own needs no fork and no join: the
@@ -174,18 +190,20 @@ static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
 }
 
 /* Ends the capture and makes its graph ready to be launched.  If there is no
- * graph, the entry is given up. */
+ * graph, the entry is given up, or recorded once more: GH_RERUN. */
 static gh_status finish(struct gh_capture *c, const gh_pass *pass,
                         struct gh_entry *entry, uint64_t *n_nodes_p)
 {
     void *graph = NULL;
     gh_status status;
     gh_error err;
+    bool spoilt;
 
+    spoilt = gh_device_capture_is_lost(c->dev, c->open.capture_stream);
     status = end_capture(c, entry, &graph, n_nodes_p, &err);
     if (status != GH_OK) {
         gh_services_unroute(c, false);
-        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
+        fail(c, entry, spoilt, err.text);
         return GH_RERUN;
     }
 
@@ -235,6 +253,7 @@ static gh_status begin_life(struct gh_capture *c, const gh_pass *pass,
     }
     entry->flags = pass->flags;
     entry->state = GH_ENTRY_READY;
+    entry->spoilt = 0;
     c->open.bank->n_graphs++;
     c->open.bank->recordings++;
     return not_now || is_compared_first(c, entry) ? GH_RERUN : GH_OK;
@@ -268,7 +287,7 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     uint64_t n_nodes = 0;
     gh_status status = finish(c, pass, entry, &n_nodes);
 
-    if (entry->state == GH_ENTRY_EAGER) {
+    if (status == GH_RERUN || entry->state == GH_ENTRY_EAGER) {
         if (gh_agree_is_due(c) && gh_agree_on_recording(c, err) != GH_OK) {
             return GH_ERR_RANKS;
         }
@@ -322,6 +341,8 @@ void gh_record_drop(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
     struct gh_entry *entry = c->open.entry;
+    const bool spoilt =
+        gh_device_capture_is_lost(c->dev, c->open.capture_stream);
     uint64_t n_nodes;
     void *graph = NULL;
     gh_status status;
@@ -336,7 +357,7 @@ void gh_record_drop(struct gh_capture *c)
         gh_device_graph_destroy(c->dev, graph);
         gh_bank_clear(c->open.bank, entry);
     } else {
-        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
+        fail(c, entry, spoilt, err.text);
     }
     gh_device_leave(c->dev, before);
 }

@@ -80,20 +80,25 @@ static void say_group(const struct gh_capture *c, struct gh_given_up *group)
                  group->n == 2 ? "" : "es");
     }
     gh_log_line(c->options.log, GH_LOG_WARN,
-                "%s%s run%s eagerly from now on: %s",
+                "%s%s run%s eagerly %s: %s",
                 gh_entry_describe(c, group->first).text, others,
-                group->n == 1 ? "s" : "", group->text);
+                group->n == 1 ? "s" : "",
+                group->spoilt ? "in this step, to be recorded once more"
+                              : "from now on",
+                group->text);
     group->n = 0;
 }
 
 /* Finds the group of that text, or an empty one.  If all are taken, the last is
  * said and used again. */
-static struct gh_given_up *find_group(struct gh_capture *c, const char *text)
+static struct gh_given_up *find_group(struct gh_capture *c, bool spoilt,
+                                      const char *text)
 {
     struct gh_given_up *last = &c->said.given_up[GH_GIVEN_UP - 1];
 
     for (struct gh_given_up *group = c->said.given_up; group <= last; group++) {
-        if (group->n == 0 || strcmp(group->text, text) == 0) {
+        if (group->n == 0 || (group->spoilt == spoilt &&
+                              strcmp(group->text, text) == 0)) {
             return group;
         }
     }
@@ -101,8 +106,8 @@ static struct gh_given_up *find_group(struct gh_capture *c, const char *text)
     return last;
 }
 
-void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
-                     const char *text)
+static void note_failed(struct gh_capture *c, const struct gh_entry *entry,
+                        bool spoilt, const char *text)
 {
     char kept[sizeof(c->said.given_up[0].text)];
     struct gh_given_up *group;
@@ -110,12 +115,25 @@ void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
     gh_log_line(c->options.log, GH_LOG_DEBUG, "%s failed: %s",
                 gh_entry_describe(c, entry).text, text);
     snprintf(kept, sizeof(kept), "%s", text);
-    group = find_group(c, kept);
+    group = find_group(c, spoilt, kept);
     if (group->n == 0) {
         group->first = entry;
+        group->spoilt = spoilt;
         memcpy(group->text, kept, sizeof(kept));
     }
     group->n++;
+}
+
+void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
+                     const char *text)
+{
+    note_failed(c, entry, false, text);
+}
+
+void gh_say_spoilt(struct gh_capture *c, const struct gh_entry *entry,
+                   const char *text)
+{
+    note_failed(c, entry, true, text);
 }
 
 static void say_groups(struct gh_capture *c)

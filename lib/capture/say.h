@@ -13,6 +13,7 @@ struct gh_capture;
 /* Entries that became eager for the same reason, which are said together. */
 struct gh_given_up {
     const struct gh_entry *first;
+    bool spoilt; /* they are recorded once more */
     uint32_t n; /* 0: nothing to say */
     char text[400];
 };
@@ -46,6 +47,9 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
  * the same text together. */
 void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
                      const char *text);
+/* The same of one that is recorded once more, in a later step. */
+void gh_say_spoilt(struct gh_capture *c, const struct gh_entry *entry,
+                   const char *text);
 /* GRAPHHOOKS_CHECK has found no outputs in the pass that is open.  It is
  * noted, and said for all such passes together. */
 void gh_say_nothing_to_compare(struct gh_capture *c);

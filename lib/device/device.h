@@ -221,6 +221,9 @@ static inline bool gh_device_is_capturing(struct gh_device *dev, void *stream)
 {
     return gh_device_capturing(dev, stream) != GH_CAPTURING_NO;
 }
+/* Whether something has ended the capture of the stream, so that nothing will
+ * come of it; false also if the driver does not say. */
+bool gh_device_capture_is_lost(struct gh_device *dev, void *stream);
 /* Fails with the driver's reason if the driver does not say. */
 gh_status gh_device_ask_capturing(struct gh_device *dev, void *stream,
                                   gh_error *err);

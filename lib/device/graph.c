@@ -25,6 +25,14 @@ enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream)
                                                         : GH_CAPTURING_UNKNOWN;
 }
 
+bool gh_device_capture_is_lost(struct gh_device *dev, void *stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+
+    return dev->drv.cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+           capture != CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
 gh_status gh_device_ask_capturing(struct gh_device *dev, void *stream,
                                   gh_error *err)
 {
@@ -84,11 +92,17 @@ gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
         gh_device_capture_leave(dev, stream);
         return gh_fail(err, GH_ERR_DEVICE,
                        "cuStreamEndCapture: 901 "
-                       "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: this pass, or "
-                       "another thread meanwhile, made a call that may not be "
-                       "captured: a wait, an allocation, or work on the legacy "
-                       "stream; the driver refused it at or before the line "
-                       "where the host has noticed");
+                       "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: another thread "
+                       "has waited for the device, or this pass has waited, "
+                       "allocated or used the legacy stream; the driver "
+                       "refused it at or before the line where the host has "
+                       "noticed");
+    }
+    if (result == CUDA_ERROR_ILLEGAL_STATE) {
+        return gh_fail(err, GH_ERR_DEVICE,
+                       "cuStreamEndCapture: 401 CUDA_ERROR_ILLEGAL_STATE: "
+                       "another thread, or this pass, has ended the capture "
+                       "that the library began on gh_decision.stream");
     }
     status = gh_device_status(dev, result, "cuStreamEndCapture", err);
     if (status != GH_OK) {

@@ -210,6 +210,8 @@ static const gh_host_services capturing = { .struct_size = sizeof(capturing),
 
 static void test_a_host_destroys_what_no_longer_runs(void)
 {
+    CUdeviceptr word = 0;
+
     memset(&watched, 0, sizeof(watched));
     if (!banks_start(&(struct shapes_options){ .elems = 512,
                                                .free_running = true,
@@ -220,12 +222,20 @@ static void test_a_host_destroys_what_no_longer_runs(void)
     shapes_add_tokens(&s, 512);
     shapes_add_tokens(&s, 256);
     banks_step(0);
+    s.toy.drv.cuMemAlloc(&word, 4);
+    s.toy.drv.cuMemsetD32Async(word, 0, 1, s.toy.side);
+    s.toy.drv.cuCtxSynchronize();
+    for (uint32_t i = 0; i < TOY_STREAMS; i++) {
+        s.toy.drv.cuStreamWaitValue32(s.toy.streams[i], word, 1, 1);
+    }
     banks_step(0);
     banks_step(1);
     is_int(shapes_stats(&s, 0).evictions, 1,
            "a bank of the host's graphs goes");
     is_int(watched.destroyed, 0, "but not its graphs, which run");
+    s.toy.drv.cuMemsetD32Async(word, 1, 1, s.toy.side);
     s.toy.drv.cuCtxSynchronize();
+    s.toy.drv.cuMemFree(word);
     shapes_end(&s);
     is_int(watched.destroyed, 4, "until they have ended");
     is_int(watched.pending, 0, "none is destroyed while anything runs");

@@ -29,20 +29,21 @@ static const struct {
     enum toy_mischief mischief;
     gh_reason reason;
     uint32_t reruns;
+    uint32_t recordings; /* of a slot: another thread may have done the same */
 } cases[] = {
     { "a host that waits for the stream", "901", TOY_SYNC, GH_REASON_CAPTURE,
-      1 },
-    { "a host that allocates", "901", TOY_ALLOC, GH_REASON_CAPTURE, 1 },
+      1, 2 },
+    { "a host that allocates", "901", TOY_ALLOC, GH_REASON_CAPTURE, 1, 2 },
     { "a host that launches on the legacy stream", "901", TOY_LEGACY,
-      GH_REASON_CAPTURE, 1 },
+      GH_REASON_CAPTURE, 1, 2 },
     { "a host that forks and does not join", "904", TOY_UNJOINED,
-      GH_REASON_CAPTURE, 1 },
+      GH_REASON_CAPTURE, 1, 1 },
     { "a host that waits for an event of before", "901", TOY_OUTSIDE,
-      GH_REASON_CAPTURE, 1 },
+      GH_REASON_CAPTURE, 1, 2 },
     { "a host that exits on another thread", "908", TOY_OTHER_THREAD,
-      GH_REASON_CAPTURE, 1 },
+      GH_REASON_CAPTURE, 1, 1 },
     { "a host that issues its work elsewhere", "gh_decision.stream",
-      TOY_ELSEWHERE, GH_REASON_EMPTY, 0 },
+      TOY_ELSEWHERE, GH_REASON_EMPTY, 0, 1 },
 };
 
 static void test_one(uint32_t i, gh_direction direction)
@@ -54,6 +55,7 @@ static void test_one(uint32_t i, gh_direction direction)
                                          .blocking = true,
                                          .host = &host };
     const uint32_t counts[] = { 2, 3, 3, 3 };
+    const uint32_t recordings = cases[i].recordings;
     const char *way = direction == GH_FORWARD ? "forward" : "backward";
     const char *reason;
     struct toy toy;
@@ -75,15 +77,17 @@ static void test_one(uint32_t i, gh_direction direction)
     stats = toy_stats(&toy);
 
     ok(ran, "%s, %s: training goes on: %s", cases[i].name, way, toy.err.text);
-    is_int(toy.mischiefs_done, 2,
-           "%s, %s: it happens once in each of two slots", cases[i].name, way);
-    is_int(stats.reruns, 2 * cases[i].reruns,
+    is_int(toy.mischiefs_done, 2 * recordings,
+           "%s, %s: it happens %u times in each of two slots", cases[i].name,
+           way, recordings);
+    is_int(stats.reruns, 2 * recordings * cases[i].reruns,
            "%s, %s: what was lost with the capture runs again", cases[i].name,
            way);
-    is_int(toy_eager(&toy, cases[i].reason), 3 + 3 + 3,
+    is_int(toy_eager(&toy, cases[i].reason), 3 * (4 - recordings),
            "%s, %s: the pass is eager from then on, and counted", way,
            cases[i].name);
-    is_int(n_lines, 1, "%s, %s: one line for both slots", cases[i].name, way);
+    is_int(n_lines, recordings, "%s, %s: one line for both slots",
+           cases[i].name, way);
     ok(strstr(lines, cases[i].code) != NULL &&
            strstr(lines, "layer 1 attn..mlp") != NULL &&
            strstr(lines, way) != NULL,

@@ -6,6 +6,7 @@
 #include "support/by_hand.h"
 #include "tap/tap.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -193,6 +194,246 @@ static void test_an_end_that_is_made_again(void)
     }
 }
 
+/* ---- what another thread does ------------------------------------------- */
+
+static void *wait_for_device(void *stream)
+{
+    (void)stream;
+    toy.drv.cuCtxSetCurrent(toy.ctx);
+    toy.drv.cuCtxSynchronize();
+    return NULL;
+}
+
+/* One thread may end only a capture of its own: the pass's may be relaxed,
+ * where the host captures. */
+static void *end_the_capture(void *stream)
+{
+    toy.drv.cuCtxSetCurrent(toy.ctx);
+    end_capture(stream);
+    return NULL;
+}
+
+/* Spoils the next recordings. */
+static uint32_t spoils, spoilt;
+static void *(*spoil)(void *stream) = wait_for_device;
+static bool cancels; /* the host does, as its work fails */
+
+static gh_status pass_spoilt(const gh_pass *pass, gh_decision *d)
+{
+    gh_status status;
+
+    *d = (gh_decision){ .struct_size = sizeof(*d) };
+    status = gh_layer_enter(toy.session, pass, d, &err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (d->action == GH_ACTION_RECORD && spoils > 0) {
+        pthread_t thread;
+
+        spoils--;
+        spoilt++;
+        pthread_create(&thread, NULL, spoil, d->stream);
+        pthread_join(thread, NULL);
+        if (cancels) {
+            gh_layer_cancel(toy.session, NULL);
+            return GH_RERUN;
+        }
+    }
+    if (d->action != GH_ACTION_REPLAYED) {
+        work(d, &writes_seven);
+    }
+    return gh_layer_exit(toy.session, pass, &err);
+}
+
+static gh_decision spoilt_forward(CUstream stream)
+{
+    gh_pass pass;
+    gh_decision d;
+    gh_status status;
+
+    out = buffer(0, 16, 0);
+    toy.drv.cuMemsetD32Async((uintptr_t)out.address, 0, 4, stream);
+    pass = a_pass(0, GH_FORWARD, 0, stream, &writes_seven);
+    do {
+        status = pass_spoilt(&pass, &d);
+    } while (status == GH_RERUN);
+    is_int(status, GH_OK, "a pass goes on: %s", err.text);
+    is_int(read_at(&out), 7, "and writes what it has to");
+    run(0, GH_BACKWARD, 0, stream);
+    return d;
+}
+
+static const char *const warning[] = { "GRAPHHOOKS_LOG=warn",
+                                       "GRAPHHOOKS_MAX_BANKS=1", NULL };
+
+static CUgraphExec host_exec; /* the only graph of the host's */
+
+static gh_status host_end(void *user, void *stream, void **object_p,
+                          void **graph_p)
+{
+    CUgraph graph = NULL;
+    CUresult result = toy.drv.cuStreamEndCapture(stream, &graph);
+
+    (void)user;
+    (void)graph_p;
+    if (result != CUDA_SUCCESS) {
+        return GH_ERR_DEVICE;
+    }
+    toy.drv.cuGraphInstantiateWithFlags(&host_exec, graph, 0);
+    toy.drv.cuGraphDestroy(graph);
+    *object_p = &host_exec;
+    return GH_OK;
+}
+
+static gh_status host_launch(void *user, void *object, void *stream,
+                             void **exec_p)
+{
+    (void)user;
+    (void)object;
+    (void)exec_p;
+    return toy.drv.cuGraphLaunch(host_exec, stream) == CUDA_SUCCESS
+               ? GH_OK
+               : GH_ERR_DEVICE;
+}
+
+static void host_destroy(void *user, void *object)
+{
+    (void)user;
+    (void)object;
+    toy.drv.cuGraphExecDestroy(host_exec);
+    host_exec = NULL;
+}
+
+static gh_status host_begin_relaxed(void *user, void *stream)
+{
+    (void)user;
+    return toy.drv.cuStreamBeginCapture(stream,
+                                        CU_STREAM_CAPTURE_MODE_RELAXED) == 0
+               ? GH_OK
+               : GH_ERR_DEVICE;
+}
+
+static const struct spoilt_case {
+    const char *what, *words;
+    void *(*spoil)(void *stream);
+    bool captures, cancels, legacy;
+} spoilt_cases[] = {
+    { "a wait of another thread", "901 ", wait_for_device, false, false,
+      false },
+    { "one that the host notices", "901 ", wait_for_device, false, true,
+      false },
+    { "one on the legacy stream", "901 ", wait_for_device, false, false,
+      true },
+    { "one where the host captures", "capture_end: GH_ERR_DEVICE",
+      wait_for_device, true, false, false },
+    { "a capture that another thread has ended", "capture_end: GH_ERR_DEVICE",
+      end_the_capture, true, false, false },
+};
+
+static bool start_spoilt(const struct spoilt_case *how)
+{
+    static gh_host_services host;
+
+    host = hearing;
+    if (how->captures) {
+        host.capture_begin = host_begin_relaxed;
+        host.capture_end = host_end;
+        host.launch = host_launch;
+        host.destroy = host_destroy;
+    }
+    spoil = how->spoil;
+    cancels = how->cancels;
+    spoils = spoilt = 0;
+    said[0] = '\0';
+    return start((struct toy_options){
+        .layers = 1, .host = &host, .environment = warning });
+}
+
+/* The pass itself has done nothing: it is recorded in the next step. */
+static void test_spoilt_once(const struct spoilt_case *how)
+{
+    CUstream stream = how->legacy ? NULL : toy.streams[0];
+    gh_decision d;
+
+    if (!start_spoilt(how)) {
+        return;
+    }
+    stream = how->legacy ? NULL : toy.streams[0];
+    spoils = 1;
+    for (int i = 0; i < 2; i++) {
+        d = spoilt_forward(stream);
+        is_int(d.action, GH_ACTION_RUN, "%s: the pass runs eagerly", how->what);
+        is_int(d.reason, GH_REASON_WARMUP, "%s: for this step", how->what);
+    }
+    is_int(spoilt, 1, "%s: no recording is tried in it again", how->what);
+    gh_iteration_end(toy.session, NULL);
+    ok(times_said("to be recorded once more") == 1 &&
+           times_said(how->words) == 1,
+       "%s: which is said, with the reason: %s", how->what, said);
+    is_int(spoilt_forward(stream).action, GH_ACTION_RECORD,
+           "%s: in the next step it is recorded", how->what);
+    gh_iteration_end(toy.session, NULL);
+    is_int(spoilt_forward(stream).action, GH_ACTION_REPLAYED,
+           "%s: and then replayed", how->what);
+    is_int(toy_eager(&toy, GH_REASON_CAPTURE), 0, "%s: nothing is given up",
+           how->what);
+    toy_close(&toy);
+}
+
+static void test_spoilt_twice(const struct spoilt_case *how)
+{
+    CUstream stream;
+
+    if (!start_spoilt(how)) {
+        return;
+    }
+    stream = how->legacy ? NULL : toy.streams[0];
+    spoils = 3;
+    for (int i = 0; i < 4; i++) {
+        gh_decision d = spoilt_forward(stream);
+
+        is_int(d.reason,
+               i == 0 ? GH_REASON_WARMUP : GH_REASON_CAPTURE,
+               "%s: in step %d", how->what, i);
+        gh_iteration_end(toy.session, NULL);
+    }
+    is_int(spoilt, 2, "%s: twice, and it is given up", how->what);
+    is_int(times_said("from now on"), 1, "%s: which is said: %s", how->what,
+           said);
+    toy_close(&toy);
+}
+
+/* A recording that is whole begins a new count, for when it is made again. */
+static void test_spoilt_again_after_a_graph(void)
+{
+    const struct spoilt_case *how = &spoilt_cases[0];
+    const gh_bank_desc desc = { .struct_size = sizeof(desc) };
+    gh_pass other;
+    CUstream stream;
+    gh_decision d;
+
+    if (!start_spoilt(how)) {
+        return;
+    }
+    stream = toy.streams[0];
+    other = a_pass(0, GH_FORWARD, 0, stream, &no_io);
+    gh_bank_add(toy.session, &desc, &other.bank, NULL);
+    for (int i = 0; i < 3; i++) {
+        spoils = 1;
+        is_int(spoilt_forward(stream).reason, GH_REASON_WARMUP,
+               "spoilt %d times, each after a graph: eager for a step", i + 1);
+        gh_iteration_end(toy.session, NULL);
+        is_int(spoilt_forward(stream).action, GH_ACTION_RECORD,
+               "and recorded in the next");
+        gh_iteration_end(toy.session, NULL);
+        pass_once(&other, &no_io, &d); /* its bank takes the place */
+        other.direction = GH_BACKWARD;
+        pass_once(&other, &no_io, &d);
+        other.direction = GH_FORWARD;
+    }
+    toy_close(&toy);
+}
+
 /* ---- what is said ------------------------------------------------------ */
 
 static void is_said(const char *settings, CUstream stream, const char *words)
@@ -208,7 +449,6 @@ static void is_said(const char *settings, CUstream stream, const char *words)
 
 static void test_what_the_log_names(void)
 {
-    static const char *const warning[] = { "GRAPHHOOKS_LOG=warn", NULL };
     static const struct {
         const char *settings, *words;
         bool legacy;
@@ -217,8 +457,12 @@ static void test_what_the_log_names(void)
         { "FAIL=cuStreamBeginCapture:1", "cuStreamBeginCapture: 999", false },
         { "FAIL=cuStreamEndCapture:1", "cuStreamEndCapture: 999", false },
         { "FAIL=cuStreamEndCapture:1:901",
-          "901 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: this pass, or another "
-          "thread meanwhile, made a call that may not be captured",
+          "901 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: another thread has waited "
+          "for the device, or this pass has waited",
+          false },
+        { "FAIL=cuStreamEndCapture:1:401",
+          "401 CUDA_ERROR_ILLEGAL_STATE: another thread, or this pass, has "
+          "ended the capture",
           false },
         { "FAIL=cuGraphGetNodes:1", "cuGraphGetNodes: 999", false },
         { "FAIL=cuGraphInstantiateWithFlags:1",
@@ -254,6 +498,12 @@ int main(void)
     test_a_mark_of_before_the_capture();
     test_captures_past_the_last_edge();
     test_an_end_that_is_made_again();
+    for (size_t i = 0; i < sizeof(spoilt_cases) / sizeof(spoilt_cases[0]);
+         i++) {
+        test_spoilt_once(&spoilt_cases[i]);
+        test_spoilt_twice(&spoilt_cases[i]);
+    }
+    test_spoilt_again_after_a_graph();
     test_what_the_log_names();
     return done_testing();
 }

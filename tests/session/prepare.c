@@ -199,7 +199,7 @@ static void test_a_recording_that_fails(void)
     pass.variant = 1;
     pass.flags = PREPARE;
     gh_layer_enter(toy.session, &pass, &d, &err);
-    toy.drv.cuStreamSynchronize(d.stream);
+    go_astray(d.stream);
     is_status(gh_layer_exit(toy.session, &pass, &err), GH_RERUN, &err,
               "a recording that fails is said");
     d = backward(1, 0, PREPARE, &no_io);

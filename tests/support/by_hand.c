@@ -125,6 +125,12 @@ void go_over(CUstream from, CUstream to)
     toy.drv.cuStreamWaitEvent(to, toy.fork, 0);
 }
 
+void go_astray(CUstream stream)
+{
+    go_over(stream, toy.side);
+    toy.drv.cuMemsetD8Async(toy.memory + 768, 0, 4, toy.side);
+}
+
 CUresult end_capture(CUstream stream)
 {
     CUgraph graph = NULL;

@@ -52,6 +52,8 @@ gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
 /* Forward and backward of segment 0. */
 void run_both(uint32_t m, CUstream stream);
 
+/* Forks from the stream and does not come back: no capture of it is whole. */
+void go_astray(CUstream stream);
 /* The host has `to` wait for what it has issued on `from`. */
 void go_over(CUstream from, CUstream to);
 /* Ends a capture of the host's, whose graph nobody wants. */
