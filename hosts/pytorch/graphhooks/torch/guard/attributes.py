@@ -121,13 +121,17 @@ def comparable(leaf):
 
 def exact(value):
     """What can be compared; of what nothing is known, which object it is."""
-    return (type(value), id(value)) if is_unknown(value) \
-        else comparable(value)
+    found = comparable(value)
+    return (type(value), id(value)) if _is_no_more(found, value) else found
 
 
 def is_unknown(value) -> bool:
     """Of which comparable() would say no more than its type."""
-    return comparable(value) is type(value) and not isinstance(value, type)
+    return _is_no_more(comparable(value), value)
+
+
+def _is_no_more(found, value) -> bool:
+    return found is type(value) and not isinstance(value, type)
 
 
 def _constants(function) -> tuple:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 
 from ..base.tree import Passing, Unfit
-from .attributes import is_unknown
+from .attributes import PLAIN, is_unknown
 from .calls import in_words
 from .found import Found, bits_of
 from .held import GONE, Held
@@ -185,6 +185,8 @@ class Settings:
         now = found.values.get(name, GONE)
         if isinstance(then, torch.Tensor) and pairs is not None:
             return not self._tables.are_equal(name, then, now, pairs)
+        if then is now and type(now) in PLAIN:
+            return False
         return now is GONE or self._bits.get(name) != bits_of(now)
 
     def _told(self, name: str, found: Found) -> str:
