@@ -134,9 +134,10 @@ def start(device: torch.device) -> None:
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
 
 
-def seed(number: int, device: torch.device) -> None:
+def seed(number: int, device: torch.device, anew: bool = False) -> None:
     """Also of the states that layers draw from.  Graphs can read those of
-    Transformer Engine's tracker, and of torch's own where there is none."""
+    Transformer Engine's tracker, and of torch's own where there is none.
+    `anew`: in another tracker, which layers that are there do not have."""
     from megatron.core.tensor_parallel import random
 
     torch.manual_seed(number)
@@ -144,7 +145,7 @@ def seed(number: int, device: torch.device) -> None:
     random.model_parallel_cuda_manual_seed(
         number, te_rng_tracker=te and device.type == "cuda",
         use_cudagraphable_rng=not te and device.type == "cuda",
-        force_reset_rng=True)
+        force_reset_rng=anew)
 
 
 # ---- the model -------------------------------------------------------------
@@ -257,7 +258,7 @@ class Megatron:
         from megatron.core.pipeline_parallel import get_forward_backward_func
 
         self.shape, self.device = shape, device
-        seed(number, device)
+        seed(number, device, anew=True)
         self.config = make_config(shape, graphs, device, warmup)
         self.core = make_model(shape, self.config).to(device)
         self.model = wrap(self.core, self.config, device)
