@@ -4,7 +4,8 @@
     picture.py OUTDIR > step.svg
 
 A bar for each row, from the floor to its step: how much longer the step takes
-than the same step as one graph.  The files alone decide what is drawn, also
+than the same step as one graph; for rows of Transformer Engine's layers, than
+with the graphs that Megatron makes of them.  The files alone decide what is drawn, also
 the title, so the same files give the same bytes.
 
 SPDX-License-Identifier: Apache-2.0
@@ -16,6 +17,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "peers"))
 import report  # noqa: E402
+from cases import fits  # noqa: E402
 
 # Pixels.
 LEFT, TOP, BAR, GAP = 168, 138, 13, 14
@@ -23,7 +25,8 @@ WIDTH, PLOT, NUMBER = 960, 300, 64  # of the picture, a panel, its last column
 BETWEEN = 36                        # panels
 
 # What the axis shows, in steps of the floor; eager is beyond it.
-LEAST, MOST, TICK = 0.9, 1.45, 0.1
+AXIS = (0.9, 1.45, 0.1)
+TE_AXIS = (0.4, 1.2, 0.2)
 
 PANELS = (
     ("PyTorch model", "torch/step", "the whole step as one torch.cuda.graph",
@@ -36,6 +39,15 @@ PANELS = (
      (("megatron/local", "peer", "local graphs"),
       ("megatron/layer", "layer", "graphhooks, a graph per layer"),
       ("megatron/chunk", "chunk", "graphhooks, one for all layers"))),
+)
+
+TE_PANELS = (
+    ("Megatron-Core, Transformer Engine's layers", "te/te",
+     "Megatron's transformer_engine graphs",
+     (("te/local", "peer", "local graphs"),
+      ("te/full_iteration", "other", "full_iteration graph"),
+      ("te/scope", "layer", "graphhooks, the same scope"),
+      ("te/chunk", "chunk", "graphhooks, one for all layers"))),
 )
 
 STYLE = """
@@ -77,12 +89,14 @@ def line(x: float, top: float, bottom: float, classes: str) -> str:
 class Panel:
     """One model, its floor, and the rows that are held against it."""
 
-    def __init__(self, left: float, name, floor, floor_words, rows):
+    def __init__(self, left: float, scale, name, floor, floor_words, rows):
         self.left, self.name, self.floor = left, name, floor
         self.floor_words, self.rows = floor_words, rows
+        self.least, self.most, self.tick = scale
 
     def x(self, ratio: float) -> float:
-        return round(self.left + PLOT * (ratio - LEAST) / (MOST - LEAST), 1)
+        return round(self.left + PLOT * (ratio - self.least)
+                     / (self.most - self.least), 1)
 
     def axis(self, bottom: float) -> list[str]:
         """The grid, and what its numbers mean."""
@@ -90,10 +104,10 @@ class Panel:
                  text(self.left, TOP - 34, f"1.0 = {self.floor_words}", "dim"),
                  text(self.left + PLOT + NUMBER, TOP - 14, "eager",
                       "dim end")]
-        ticks = int(round((MOST - LEAST) / TICK))
+        ticks = int(round((self.most - self.least) / self.tick))
         for i in range(ticks + 1):
-            ratio = LEAST + i * TICK
-            if ratio > MOST + 1e-9:
+            ratio = self.least + i * self.tick
+            if ratio > self.most + 1e-9:
                 continue
             kind = "floor" if abs(ratio - 1) < 1e-9 else "grid"
             parts += [line(self.x(ratio), TOP - 8, bottom, kind),
@@ -105,7 +119,8 @@ class Panel:
         """The bars of a case, each with its number; the first ones also with
         their names."""
         parts = []
-        for i, (row, kind, words) in enumerate(self.rows):
+        rows = [row for row in self.rows if row[0] in result["rows"]]
+        for i, (row, kind, words) in enumerate(rows):
             ratio = over(result, row, self.floor)
             y = top + i * BAR
             ends = sorted((self.x(1), self.x(ratio)))
@@ -121,25 +136,43 @@ class Panel:
         return parts
 
 
-def panels() -> list[Panel]:
+def of_te(results: list[dict]) -> bool:
+    return any("te/te" in result["rows"] for result in results)
+
+
+def panels_of(results: list[dict]) -> tuple:
+    return TE_PANELS if of_te(results) else PANELS
+
+
+def panels(results: list[dict]) -> list[Panel]:
     step = PLOT + NUMBER + BETWEEN
-    return [Panel(LEFT + i * step, *panel)
-            for i, panel in enumerate(PANELS)]
+    axis = TE_AXIS if of_te(results) else AXIS
+    return [Panel(LEFT + i * step, axis, *panel)
+            for i, panel in enumerate(panels_of(results))]
 
 
 def worst(results: list[dict], ending: str) -> float:
     """The most that one of our rows takes over its floor, in percent."""
     return 100 * max(over(result, row, floor) - 1 for result in results
-                     for _name, floor, _words, rows in PANELS
-                     for row, *_ in rows if row.endswith(ending))
+                     for _name, floor, _words, rows in panels_of(results)
+                     for row, *_ in rows if row.endswith(ending)
+                     and row in result["rows"])
 
 
 def title(results: list[dict]) -> str:
+    if of_te(results):
+        ratios = [over(result, "te/scope", "te/te") for result in results]
+        return (f"With graphs of the same scope a training step takes "
+                f"{min(ratios):.2f} to {max(ratios):.2f} of Megatron's")
     return (f"With a graph per layer, a training step takes at most "
             f"{worst(results, '/layer'):.1f} % longer than as one graph")
 
 
 def subtitle(results: list[dict]) -> str:
+    if of_te(results):
+        return (f"Bars: step over that with Megatron's transformer_engine "
+                f"graphs, a ratio of medians; less is better. Eager is off "
+                f"the axis, and a number. {results[0]['machine']['device']}.")
     return (f"With one graph for all layers: at most "
             f"{worst(results, '/chunk'):.1f} %. Bars: step over the floor, a "
             f"ratio of medians; less is better. Eager is off the axis, and a "
@@ -148,17 +181,21 @@ def subtitle(results: list[dict]) -> str:
 
 def words_of_case(case: dict) -> tuple[str, str]:
     plural = "" if case["microbatches"] == 1 else "es"
-    return (f"hidden {case['hidden']}, seq. {case['sequence']}",
-            f"{case['microbatches']} microbatch{plural}")
+    shape = f"hidden {case['hidden']}, seq. {case['sequence']}"
+    count = f"{case['microbatches']} microbatch{plural}"
+    if case.get("kind"):
+        kind = case["kind"] + (", FP8" if case.get("fp8") else "")
+        return kind, "h{hidden} s{sequence} m{microbatches}".format(**case)
+    return shape, count
 
 
 def picture(results: list[dict]) -> str:
-    high = max(len(rows) for *_, rows in PANELS) * BAR + GAP
+    high = max(len(rows) for *_, rows in panels_of(results)) * BAR + GAP
     bottom = TOP + len(results) * high
     head = title(results)
     parts = [text(20, 34, head, "ink title"),
              text(20, 56, subtitle(results), "dim")]
-    drawn = panels()
+    drawn = panels(results)
     for panel in drawn:
         parts += panel.axis(bottom - GAP)
     for i, result in enumerate(results):
@@ -179,12 +216,12 @@ def picture(results: list[dict]) -> str:
 
 def missing(results: list[dict]) -> list[str]:
     """The rows that the picture needs and some case does not have."""
-    needed = {row for _name, floor, _words, rows in PANELS
+    needed = [row for _name, floor, _words, rows in panels_of(results)
               for row in (floor, floor.split("/")[0] + "/eager",
-                          *(row for row, *_ in rows))}
-    return sorted(row for row in needed
-                  if any("summary" not in result["rows"].get(row, {})
-                         for result in results))
+                          *(row for row, *_ in rows))]
+    return sorted({row for row in needed for result in results
+                   if "summary" not in result["rows"].get(row, {})
+                   and fits(row, result["case"].get("kind", ""))})
 
 
 def main(arguments: list[str]) -> int:

@@ -169,6 +169,6 @@ def te_cases(kinds, microbatches, vocabulary: int = VOCABULARY) -> list[Case]:
             for kind in kinds for count in microbatches]
 
 
-def fits(row: str, case: Case) -> bool:
-    """Whether a case has such a row."""
-    return not (row in TE_WHOLE and case.kind in TE_COUNTED)
+def fits(row: str, kind: str) -> bool:
+    """Whether a case of that kind has such a row."""
+    return not (row in TE_WHOLE and kind in TE_COUNTED)

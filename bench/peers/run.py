@@ -199,8 +199,8 @@ class Book:
                      "steps": vars(options.steps), "rows": {}}
             result = there.get(report.order(fresh), fresh)
             result["commands"].append(command)
-            for row in filter(lambda row: cases.fits(row, case),
-                              options.rows):
+            for row in [row for row in options.rows
+                        if cases.fits(row, case.kind)]:
                 result["rows"][row] = {"turns": []}
             self.results[case.name] = result
 
@@ -245,7 +245,7 @@ def jobs_of(options, work: list) -> list[tuple]:
             if turn and row in cases.ONE_TURN:
                 continue
             jobs += [(row, turn, case) for case in work
-                     if cases.fits(row, case)]
+                     if cases.fits(row, case.kind)]
     return jobs
 
 
