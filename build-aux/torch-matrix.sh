@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # torch-matrix.sh - the tests of tests/gpu on several versions of torch.
 #
-#     build-aux/torch-matrix.sh [--core] BUILD [VERSION...]
+#     build-aux/torch-matrix.sh [--core | --megatron] BUILD [VERSION...]
 #
 # BUILD is the folder in which make ran.  A VERSION is such as 2.12.1, or
 # newest; without one, the newest of each minor release from 2.11 on that pip
@@ -11,6 +11,10 @@
 #
 # --core runs those files alone that tell most about a version, in about a
 # third of the time.
+#
+# --megatron runs those of tests/megatron, with the Megatron-Core of
+# hosts/pytorch/graphhooks/megatron/names.py, of which pip installs the Python
+# code alone.  Where pip cannot, they are skipped.
 #
 # A line for each version has its counts, and the last line adds them up; it
 # exits 0 when something passed and nothing failed.  What pytest says is in
@@ -77,14 +81,35 @@ install()
         touch "$folder/complete"
 }
 
+# install_megatron FOLDER: Megatron-Core, into that environment.  Its wheel is
+# made for an interpreter of its own, and what it needs is for a GPU; the
+# layers are in Python, and need two packages.
+install_megatron()
+{
+    local folder=$1 version
+    local names=$top/hosts/pytorch/graphhooks/megatron/names.py
+
+    [ ! -e "$folder/megatron/complete" ] || return 0
+    version=$(sed -n 's/^CHECKED = .*"\([0-9.]*\)",*)$/\1/p' "$names")
+    rm -rf "$folder/megatron"
+    "$folder/bin/python" -m pip --disable-pip-version-check install \
+        -q --retries 1 packaging einops &&
+        "$folder/bin/python" -m pip --disable-pip-version-check install \
+            -q --retries 1 --target "$folder/megatron" --no-deps \
+            --python-version 3.12 --ignore-requires-python \
+            --only-binary=:all: "megatron-core==$version" &&
+        touch "$folder/megatron/complete"
+}
+
 # run_tests FOLDER SCRATCH: in words of pytest.
 run_tests()
 {
     local folder=$1 scratch=$2
 
-    env -u PYTHONPATH PYTHONDONTWRITEBYTECODE=1 builddir="$build" \
+    env -u PYTHONPATH ${megatron:+PYTHONPATH="$folder/megatron"} \
+        PYTHONDONTWRITEBYTECODE=1 builddir="$build" \
         "$folder/bin/python" -m pytest -q -rs --tb=short -n "$jobs" \
-        -p no:cacheprovider -c /dev/null --rootdir "$top/tests/gpu" \
+        -p no:cacheprovider -c /dev/null --rootdir "$root" \
         --basetemp "$scratch/tmp" "${tests[@]}"
 }
 
@@ -100,16 +125,32 @@ count()
     grep -o -E "[0-9]+ $1" <<< "$2" | cut -d ' ' -f 1 || echo 0
 }
 
+# miss WHY: of Megatron-Core a machine without an index says nothing.
+miss()
+{
+    echo "$1${megatron:+, so tests/megatron is skipped}"
+    if [ -n "$megatron" ]; then
+        skipped=$((skipped + 1))
+    else
+        failed=$((failed + 1))
+    fi
+}
+
 # check VERSION: its tests, and its line.
 check()
 {
-    local version=$1 folder=$cache/$1 log=$logs/torch-$1.log start=$SECONDS
+    local version=$1 folder=$cache/$1 start=$SECONDS
+    local log=$logs/torch-$1${megatron:+-megatron}.log
     local good bad missed scratch line
 
     if ! install "$version" "$folder" > "$log" 2>&1; then
         tail -n 5 "$log"
-        echo "torch $version: it could not be installed"
-        failed=$((failed + 1))
+        miss "torch $version: it could not be installed"
+        return
+    fi
+    if [ -n "$megatron" ] && ! install_megatron "$folder" >> "$log" 2>&1; then
+        tail -n 5 "$log"
+        miss "torch $version: pip could not install megatron-core for it"
         return
     fi
     scratch=$(mktemp -d)
@@ -136,8 +177,15 @@ check()
 # ---- main ------------------------------------------------------------------
 
 tests=()
+megatron=
 top=$(cd "$(dirname "$0")/.." && pwd)
+root=$top/tests/gpu
 case ${1-} in
+--megatron)
+    shift
+    megatron=yes root=$top/tests/megatron
+    tests=("$root")
+    ;;
 --core)
     shift
     for name in $core; do
@@ -172,17 +220,19 @@ jobs=${JOBS:-$(nproc)}
 if [ $# -eq 0 ]; then
     # shellcheck disable=SC2046 # a list of numbers
     set -- $(one_of_each_minor)
-    [ $# -gt 0 ] || die "pip finds no torch; $logs/pip-index.log says why"
+    [ $# -gt 0 ] || set -- newest # of which it is said
 fi
 
 passed=0 failed=0 skipped=0
 for version in "$@"; do
     if [ "$version" = newest ]; then
         version=$(all_versions | head -n 1)
-        [ -n "$version" ] ||
-            die "pip finds no torch; $logs/pip-index.log says why"
+        if [ -z "$version" ]; then
+            miss "pip finds no torch; $logs/pip-index.log says why"
+            continue
+        fi
     fi
     check "$version"
 done
 echo "$passed passed, $failed failed, $skipped skipped"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+[ "$failed" -eq 0 ] && [ $((passed + ${megatron:+skipped})) -gt 0 ]

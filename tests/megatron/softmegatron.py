@@ -36,6 +36,8 @@ def install() -> None:
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(
         multi_processor_count=132, total_memory=1 << 34, major=9, minor=0,
         name="soft")
+    # Which optimizers ask whether it captures.
+    torch.accelerator.current_accelerator = lambda *_, **__: None
     for name in _NOTHING:
         setattr(torch.cuda, name, lambda *_: 0)
     torch.Tensor.record_stream = lambda *_: None
@@ -59,20 +61,30 @@ def _put_events() -> None:
 def _put_lists() -> None:
     """A tensor that is made without a device is the host's: to read it waits
     for nothing, also while something is captured."""
-    full, tolist = torch.full, torch.Tensor.tolist
+    def of_host(make):
+        @functools.wraps(make)
+        def made(*args, **kwargs):
+            tensor = make(*args, **kwargs)
+            tensor._of_host = kwargs.get("device") is None
+            return tensor
 
-    def made(*args, **kwargs):
-        tensor = full(*args, **kwargs)
-        tensor._of_host = kwargs.get("device") is None
-        return tensor
+        return made
 
-    def read(self):
-        if not getattr(self, "_of_host", False):
-            return tolist(self)
-        with softtorch._disable_current_modes():
-            return tolist(self)
+    def without_a_wait(read):
+        @functools.wraps(read)
+        def reads(self):
+            if not getattr(self, "_of_host", False):
+                return read(self)
+            with softtorch._disable_current_modes():
+                return read(self)
 
-    torch.full, torch.Tensor.tolist = made, read
+        return reads
+
+    for name in "full", "tensor":
+        setattr(torch, name, of_host(getattr(torch, name)))
+    for name in "tolist", "item":
+        setattr(torch.Tensor, name,
+                without_a_wait(getattr(torch.Tensor, name)))
 
 
 def _put_device() -> None:
