@@ -32,6 +32,7 @@ SCOPES = [(kind, scope) for kind, scopes in {
     "shared": ("attn,moe_router", "attn,moe_router,moe_preprocess"),
     "sigmoid": ("attn,moe_router", "attn,moe_router,moe_preprocess"),
     "padded": ("attn", "moe", "attn,moe", ""),
+    "mla": ("attn", ""),
 }.items() for scope in scopes]
 
 
@@ -182,7 +183,6 @@ def test_a_model_that_was_built_for_it_keeps_its_scope():
 @pytest.mark.parametrize("kind, scope, why", [
     ("dense", "moe", "Megatron refuses the scope moe: moe cuda graph is only"),
     ("dense", "foo", "scope has 'foo'; Megatron's words are attn, mlp,"),
-    ("dense", "mamba", "no layer of this stage has what the scope mamba"),
     ("moe", "moe", "Megatron refuses the scope moe: .* drop-padding MoE"),
     ("moe", "moe,moe_router", "must not contain both moe and moe_router"),
     ("moe", "moe_preprocess", "only supported with moe_router"),
@@ -193,6 +193,14 @@ def test_a_scope_that_does_not_fit(kind, scope, why):
         graphhooks.megatron.attach(core, scope=scope)
     assert core.config.cuda_graph_impl == "none"
     assert not hasattr(core.decoder.layers[0], "cuda_graphs")
+
+
+def test_a_word_that_no_layer_has_is_noted(caplog):
+    note = "no layer of this stage has what the scope mamba names"
+    two = compare(lambda t: t.steps(COUNTS), "dense", "attn,mamba")
+    assert note in caplog.text and note in two.explained
+    with graphhooks.megatron.attach(build("dense"), scope="mamba") as none:
+        assert note in none.explain() and none.stats()["replays"] == 0
 
 
 @pytest.mark.parametrize("chunks, why", [

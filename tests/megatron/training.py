@@ -11,8 +11,10 @@ import graphhooks
 from models import DEVICE, HAS_GPU, torch
 
 if not HAS_GPU:
+    import softmamba
     import softmegatron
 
+    softmamba.install()
     softmegatron.install()
     softmegatron.take_any_transformer_engine()
 
@@ -28,6 +30,7 @@ from megatron.core.pipeline_parallel import (  # noqa: E402
 from megatron.core.tensor_parallel import random  # noqa: E402
 from megatron.core.transformer import (  # noqa: E402
     MLATransformerConfig, TransformerConfig)
+from megatron.core.transformer.module import MegatronModule  # noqa: E402
 
 WORDS, LENGTH, BATCH, WIDTH, LAYERS = 64, 16, 2, 32, 2
 COUNTS = [2, 3, 4, 3]
@@ -50,6 +53,22 @@ KINDS = {
         qk_pos_emb_head_dim=8, rope_type="rope", apply_rope_fusion=False,
         multi_latent_attention=True),
 }
+
+
+class Attention(MegatronModule):
+    """With values of another width, which Megatron's own has not."""
+
+    def __init__(self, config, layer_number, attn_mask_type, attention_type,
+                 **_):
+        super().__init__(config)
+
+    def forward(self, query, key, value, *_, **__):
+        scores = torch.einsum("qbhd,kbhd->bhqk", query, key) \
+            / query.shape[-1] ** 0.5
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool,
+                           device=query.device).triu(1)
+        scores = scores.masked_fill(later, -10000.0).softmax(-1)
+        return torch.einsum("bhqk,kbhd->qbhd", scores, value).flatten(2)
 
 
 def begin(rank: int = 0, size: int = 1, store=None) -> None:
@@ -107,6 +126,9 @@ def build(kind: str, spec=None, places="rope", stage=None, config=None,
         spec = get_gpt_layer_local_spec(
             num_experts=config.num_moe_experts,
             multi_latent_attention=kind == "mla")
+        if kind == "mla":
+            spec.submodules.self_attention.submodules.core_attention = \
+                Attention
     predicts = get_gpt_mtp_block_spec(config, spec, False) \
         if config.mtp_num_layers else None
     ends = dict(ignore_virtual=False, vp_stage=stage)
@@ -125,6 +147,55 @@ def build_chunks(kind: str, **more) -> list:
     how = {n: more[n] for n in ("spec", "places") if n in more}
     return [first] + [build(kind, stage=i, config=first.config, **how)
                       for i in range(1, virtual or 1)]
+
+
+def build_hybrid(kind, pattern, **more) -> list:
+    """A stack of Mamba layers (M), attention (*), MLPs (-) and experts (E)."""
+    from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
+    from megatron.core.models.hybrid import hybrid_block
+    from megatron.core.models.hybrid.hybrid_model import HybridModel
+    from megatron.core.ssm.mamba_layer import (MambaLayer,
+                                               MambaLayerSubmodules)
+    from megatron.core.ssm.mamba_mixer import (MambaMixer,
+                                               MambaMixerSubmodules)
+    from megatron.core.tensor_parallel import (ColumnParallelLinear,
+                                               RowParallelLinear)
+    from megatron.core.transformer.spec_utils import ModuleSpec
+    from megatron.core.transformer.torch_norm import WrappedTorchNorm
+    from megatron.core.transformer.transformer_layer import (
+        TransformerLayer, TransformerLayerSubmodules)
+
+    seed()
+    config = config_of(kind, num_layers=len(pattern), is_hybrid_model=True,
+                       mamba_state_dim=8, mamba_head_dim=8,
+                       mamba_num_groups=1, use_mamba_mem_eff_path=False,
+                       **more)
+    layers = [get_gpt_layer_local_spec(num_experts=n).submodules
+              for n in (None, config.num_moe_experts or 2)]
+    adds, norm = get_bias_dropout_add, WrappedTorchNorm
+
+    def transformer(**parts):
+        return ModuleSpec(module=TransformerLayer,
+                          submodules=TransformerLayerSubmodules(**parts))
+
+    mixer = ModuleSpec(module=MambaMixer, submodules=MambaMixerSubmodules(
+        in_proj=ColumnParallelLinear, out_proj=RowParallelLinear))
+    hybrid_block.TENorm = norm
+    spec = ModuleSpec(
+        module=hybrid_block.HybridStack,
+        submodules=hybrid_block.HybridStackSubmodules(
+            mamba_layer=ModuleSpec(
+                module=MambaLayer, submodules=MambaLayerSubmodules(
+                    norm=norm, mixer=mixer, mamba_bda=adds)),
+            attention_layer=transformer(
+                input_layernorm=norm, self_attn_bda=adds,
+                self_attention=layers[0].self_attention),
+            mlp_layer=transformer(pre_mlp_layernorm=norm, mlp_bda=adds,
+                                  mlp=layers[0].mlp),
+            moe_layer=transformer(pre_mlp_layernorm=norm, mlp_bda=adds,
+                                  mlp=layers[1].mlp)))
+    return [HybridModel(config, spec, WORDS, LENGTH,
+                        hybrid_layer_pattern=pattern).to(DEVICE)]
 
 
 class Tokens:
@@ -211,8 +282,9 @@ class Training:
     def end(self):
         stats = self.attached and self.attached.stats()
         if stats:
-            self.segments = [line for line in self.attached.explain()
-                             .splitlines() if "graphed" in line]
+            self.explained = self.attached.explain()
+            self.segments = [line for line in self.explained.splitlines()
+                             if "graphed" in line]
         if self.attached is not None:
             self.attached.detach()
         return stats
@@ -238,8 +310,9 @@ def compare(train, kind, scope, eager=("warmup",), **how):
                                        if k != "attach"}), \
         Training(kind, scope, **how)
     try:
-        train(one)
-        train(two)
+        for each in one, two:
+            seed()
+            train(each)
     finally:
         stats = two.end()
     two.stats = stats

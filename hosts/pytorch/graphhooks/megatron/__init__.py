@@ -12,11 +12,14 @@ A folder of its own, and the only place that knows Megatron's names:
     random.py      generators of random numbers that layers draw from
     offload.py     what goes to the host's memory, by Megatron's names
     hooks.py       hooks of its DistributedDataParallel on covered modules
+    environment.py variables and wrappers that graphs depend on
+    helper.py      the methods that a training loop of Megatron's calls
     names.py       what is used of Megatron's, looked for at the attach
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 from .attach import Attached, attach
+from .helper import CudaGraphHelper
 
-__all__ = ["Attached", "attach"]
+__all__ = ["Attached", "CudaGraphHelper", "attach"]

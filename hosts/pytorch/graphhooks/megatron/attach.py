@@ -5,11 +5,14 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import logging
+import types
+
 import torch
 
 from ..errors import Error
 from ..torch import attach as attach_torch
-from . import names as megatron_names
+from . import environment, names as megatron_names
 from .chunk import Whole
 from .fp8 import Quantization
 from .groups import group_of
@@ -18,6 +21,8 @@ from .offload import Offloading, words_of as offload_words
 from .random import generators_of
 from .scope import Settings
 from .seam import Seam
+
+log = logging.getLogger("graphhooks")
 
 
 def attach(model_chunks, config=None, scope=None, offload=None, **options):
@@ -39,6 +44,8 @@ def attach(model_chunks, config=None, scope=None, offload=None, **options):
     """
     names = megatron_names.load()
     chunks = _chunks(model_chunks)
+    for chunk in chunks:
+        environment.refuse_fsdp(chunk)
     config = config if config is not None else chunks[0].config
     return Attached(names, chunks, config, scope, offload, options)
 
@@ -65,8 +72,11 @@ class Attached:
         self._seams: list = []
         self._hooks: list = []
         self.chunks: list = []  # of graphhooks.attach, one for each
-        self._quantization = Quantization(config) if config.fp8 else None
+        self._notes = environment.notes_of(config)
+        self._quantization = None
         try:
+            if config.fp8:
+                self._quantization = Quantization(config)
             attach_one = self._attach_whole if whole else self._attach
             if words is True:
                 options = {**options, "offload": True}
@@ -78,10 +88,7 @@ class Attached:
             for i, chunk in enumerate(chunks):
                 attach_one(names, config, chunk, i if len(chunks) > 1
                            else None, options)
-            if not self.chunks:
-                words = ",".join(w.name for w in self._settings.words)
-                raise Error("no layer of this stage has what the scope "
-                            f"{words or 'of whole layers'} names")
+            self._note_words(names, chunks)
         except BaseException:
             self._take_back()
             raise
@@ -126,14 +133,33 @@ class Attached:
         if options.get("group") is None:
             options["group"] = group_of(names, config, self._settings.words,
                                         layers)
+        environment.refuse_registration(options["group"])
         self.chunks.append(attach_torch(
             chunk, [seam.body for seam in seams], **options))
+
+    def _note_words(self, names, chunks) -> None:
+        """That no layer has, as Megatron is silent of them."""
+        layers = [layer for chunk in chunks
+                  for _, layer in layers_of(names, chunk)]
+        idle = [word.name for word in self._settings.words
+                if not any(names._layer_is_graphable(
+                    layer, types.SimpleNamespace(cuda_graph_modules=[word]))
+                    for layer in layers)]
+        if not layers:
+            self._notes.append("this stage has no layer, and so no graph")
+        elif idle:
+            self._notes.append("no layer of this stage has what the scope "
+                               f"{','.join(idle)} names, which is of no "
+                               "consequence for the others")
+        for note in self._notes:
+            log.warning("%s", note)
 
     def stats(self) -> dict:
         """As graphhooks.attach, of all chunks together; ``chunks`` has those
         of each."""
         each = [attached.stats() for attached in self.chunks]
-        total: dict = {}
+        total: dict = {"recordings": 0, "replays": 0, "eager_calls": {},
+                       "refused": {}}  # of a stage without layers
         for stats in each:
             for key, value in stats.items():
                 if isinstance(value, (int, float)):
@@ -143,7 +169,14 @@ class Attached:
         return {**total, "chunks": each}
 
     def explain(self) -> str:
-        return "\n".join(attached.explain() for attached in self.chunks)
+        return "\n".join([*(attached.explain() for attached in self.chunks),
+                          *self._notes])
+
+    def set_hooks(self) -> None:
+        """Those of Megatron's DistributedDataParallel that wait for
+        parameters, once more, should others have been there since."""
+        for hooks in self._hooks:
+            hooks.set()
 
     def offload_summary(self) -> str:
         """What goes to the host's memory, by name and rank.  With several

@@ -29,8 +29,14 @@ class ParameterHooks:
         self._move()
         # Megatron puts them on anew after an evaluation or a checkpoint.
         self._ddp.enable_forward_pre_hook = self._enable
-        for seam in self._seams:
-            seam.layer.setup_manual_hooks(self._ddp._make_forward_pre_hook)
+        self.set()
+
+    def set(self) -> None:
+        """What is called by hand."""
+        if self._ddp is not None:
+            for seam in self._seams:
+                seam.layer.setup_manual_hooks(
+                    self._ddp._make_forward_pre_hook)
 
     def _enable(self) -> None:
         type(self._ddp).enable_forward_pre_hook(self._ddp)

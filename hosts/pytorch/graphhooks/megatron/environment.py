@@ -1,0 +1,53 @@
+"""Variables of the environment, and wrappers of a model, that decide whether
+and how graphs run.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..errors import Error
+
+_FSDP = ("FullyShardedDataParallel", "TorchFullyShardedDataParallel",
+         "MegatronFSDP")
+_CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+
+
+def refuse_fsdp(chunk) -> None:
+    """Among what wraps a chunk."""
+    while chunk is not None:
+        for kind in type(chunk).__mro__:
+            if kind.__name__ in _FSDP:
+                raise Error(f"the model is in {kind.__name__}, whose "
+                            "parameters come and go; graphs need them in "
+                            "place: use Megatron's DistributedDataParallel, "
+                            "with the distributed optimizer")
+        chunk = getattr(chunk, "module", None)
+
+
+def refuse_registration(group) -> None:
+    """Of memory that moves, by NCCL in graphs."""
+    allocator = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") \
+        + os.environ.get("PYTORCH_ALLOC_CONF", "")
+    if group is not None and "expandable_segments:True" in allocator \
+            and os.environ.get("NCCL_GRAPH_REGISTER") != "0":
+        raise Error("expandable_segments:True: NCCL registers the memory of "
+                    "collectives in graphs, which that allocator unmaps: set "
+                    "NCCL_GRAPH_REGISTER=0, or leave expandable_segments out")
+
+
+def notes_of(config) -> list:
+    """What matters for speed."""
+    connections = os.environ.get(_CONNECTIONS)
+    if connections == "1" and config.overlap_moe_expert_parallel_comm:
+        return [f"{_CONNECTIONS}=1 puts the work of all streams into one "
+                "queue, so that exchanges of overlap_moe_expert_parallel_comm "
+                "wait for computing: leave it out, or set it to 32"]
+    if connections != "1" and config.sequence_parallel:
+        return [f"{_CONNECTIONS} is {connections or 'not set'}: with "
+                "sequence_parallel, and a GPU before Blackwell, Megatron asks "
+                "for 1, so that collectives start before what they overlap "
+                "with, also in graphs"]
+    return []

@@ -1,0 +1,78 @@
+"""Kinds of layers of Megatron-Core's, and options that change what they do.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("megatron.core",
+                    reason="megatron-core is not installed")
+
+import training  # noqa: E402
+from models import torch  # noqa: E402
+from training import COUNTS, MOE, build_hybrid, compare  # noqa: E402
+
+HALF = dict(params_dtype=torch.float16, pipeline_dtype=torch.float16,
+            fp16=True)
+NONE = dict(moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world():
+    training.begin()
+    training.divide()
+    yield
+    training.end()
+
+
+def steps(each):
+    each.steps(COUNTS)
+
+
+@pytest.mark.parametrize("pattern, scope", [
+    ("M*-M", ""), ("M*-M", "mamba"), ("M*-M", "mamba,attn,mlp"),
+    ("M*E-", "mamba,attn,moe_router"),
+    ("M*E-", "mamba,attn,moe_router,moe_preprocess")])
+def test_a_stack_of_several_kinds(pattern, scope):
+    more = MOE if "E" in pattern else {}
+    two = compare(steps, "hybrid", scope, make=build_hybrid, pattern=pattern,
+                  **more)
+    layers = {"": 4, "mamba": 2, "mamba,attn,mlp": 4}.get(scope, 3)
+    assert two.stats["replays"] == 2 * layers * sum(COUNTS) \
+        - 2 * two.stats["eager_calls"]["warmup"]
+
+
+@pytest.mark.parametrize("scope", ["attn", "attn,mlp", ""])
+def test_layers_that_predict_several_tokens(scope):
+    two = compare(steps, "dense", scope, mtp_num_layers=1,
+                  mtp_loss_scaling_factor=0.1)
+    assert two.stats["replays"] == 2 * 3 * sum(COUNTS) \
+        - 2 * two.stats["eager_calls"]["warmup"]
+
+
+@pytest.mark.parametrize("scope", ["attn,moe_router",
+                                   "attn,moe_router,moe_preprocess"])
+@pytest.mark.parametrize("what", [
+    {"moe_router_load_balancing_type": "seq_aux_loss"},
+    {"moe_router_load_balancing_type": "global_aux_loss"},
+    {"moe_z_loss_coeff": 0.01}, {"moe_input_jitter_eps": 0.1},
+    {"moe_router_group_topk": 1, "moe_router_num_groups": 2, **NONE},
+], ids=lambda what: " ".join(map(str, what.values())))
+def test_experts_and_routers(what, scope):
+    compare(steps, "moe", scope, **what)
+
+
+@pytest.mark.parametrize("kind, scope, modules", [
+    ("dense", "", ["core_attn"]), ("dense", "attn", ["mlp"]),
+    ("moe", "attn", ["moe"]), ("moe", "attn,moe_router", ["core_attn"])])
+def test_what_is_computed_again(kind, scope, modules):
+    compare(steps, kind, scope, recompute_granularity="selective",
+            recompute_modules=modules)
+
+
+@pytest.mark.parametrize("kind, scope", [
+    ("dense", ""), ("moe", "attn,moe_router,moe_preprocess")])
+def test_half_precision(kind, scope):
+    compare(steps, kind, scope, **HALF)

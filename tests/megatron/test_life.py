@@ -1,0 +1,273 @@
+"""What comes between the steps of a training, and before the first and after
+the last.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import graphhooks
+import pytest
+
+pytest.importorskip("megatron.core",
+                    reason="megatron-core is not installed")
+
+import training  # noqa: E402
+from models import torch  # noqa: E402
+from training import (COUNTS, Training, build, compare,  # noqa: E402
+                      differing, with_buffers, wrapped)
+
+from megatron.core.transformer.enums import CudaGraphModule  # noqa: E402
+
+MOST = "attn,moe_router,moe_preprocess"
+GATHER = {"overlap_grad_reduce": True, "use_distributed_optimizer": True,
+          "overlap_param_gather": True}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world():
+    training.begin()
+    training.divide()
+    yield
+    training.end()
+
+
+# ---- between steps ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind, scope", [("dense", ""), ("moe", MOST)])
+def test_an_evaluation(kind, scope):
+    def train(each):
+        for count in COUNTS:
+            each.steps([count])
+            each.evaluate()
+
+    compare(train, kind, scope)
+
+
+@pytest.mark.parametrize("kind, scope", [("dense", ""), ("sigmoid", MOST)])
+def test_a_checkpoint_is_saved_and_loaded(kind, scope):
+    def train(each):
+        each.steps(COUNTS)
+        saved = copy.deepcopy([c.state_dict() for c in each.cores]), \
+            copy.deepcopy(each.optimizer.state_dict())
+        each.steps(COUNTS)
+        for core, state in zip(each.cores, saved[0]):
+            core.load_state_dict(state)
+        each.optimizer.load_state_dict(saved[1])
+        each.steps(COUNTS)
+
+    compare(train, kind, scope)
+
+
+@pytest.mark.parametrize("kind, scope", [("dense", ""), ("moe", MOST)])
+def test_a_detach_and_another_attach(kind, scope):
+    def train(each):
+        each.steps(COUNTS)
+        if each.attached is not None:
+            each.end()
+        each.steps([2])
+        if each.attached is not None:
+            each.attach(scope)
+        each.steps(COUNTS)
+
+    compare(train, kind, scope)
+
+
+@pytest.mark.parametrize("kind, scope", [("dense", ""), ("moe", MOST)])
+@pytest.mark.parametrize("place", ["forward", "loss"])
+def test_an_exception_in_a_schedule(monkeypatch, kind, scope, place):
+    class Stops(Exception):
+        pass
+
+    def train(each):
+        each.steps(COUNTS)
+        forward = each._forward
+        calls = []
+
+        def failing(*args, **kwargs):
+            calls.append(1)
+            if place == "forward" and len(calls) == 3:
+                raise Stops
+            out, loss = forward(*args, **kwargs)
+
+            def fails(value):
+                if len(calls) == 3:
+                    raise Stops
+                return loss(value)
+
+            return out, fails
+
+        each._forward = failing
+        with pytest.raises(Stops):
+            each.steps([4])
+        each._forward = forward
+        each.optimizer.zero_grad()
+        each.steps(COUNTS)
+
+    compare(train, kind, scope)
+
+
+@pytest.mark.parametrize("name, value", [
+    ("moe_aux_loss_coeff", 0.5), ("apply_residual_connection_post_layernorm",
+                                  True), ("cuda_graph_modules", "attn")])
+def test_a_config_that_changes_after_the_attach(name, value):
+    """What has been recorded is not used, as it is another layer now."""
+    def train(each):
+        each.steps(COUNTS)
+        given = [CudaGraphModule[value]] if name == "cuda_graph_modules" \
+            else value
+        setattr(each.core.config, name, given)
+        each.steps(COUNTS)
+
+    two = compare(train, "moe", MOST, eager=("warmup", "attributes"))
+    assert two.stats["eager_calls"]["attributes"] > 0
+
+
+def test_what_routers_count_and_log():
+    from megatron.core.transformer.moe.moe_logging import \
+        get_moe_metrics_tracker
+
+    found = []
+
+    def train(each):
+        get_moe_metrics_tracker().clear()
+        each.steps(COUNTS)
+        found.append({name: metric.values.clone() for name, metric
+                      in get_moe_metrics_tracker().metrics.items()})
+
+    compare(train, "moe", MOST, moe_z_loss_coeff=0.01)
+    assert found[0].keys() == {"load_balancing_loss", "z_loss"}
+    assert differing(*found) == []
+
+
+# ---- the wrappers and the optimizer -----------------------------------------
+
+
+def test_an_attach_before_the_wrapper():
+    """It moves the parameters into buffers of its own."""
+    def wrap_late(each):
+        each.chunks = [wrapped()(core) for core in each.cores]
+        each.model = each.chunks[0]
+        with_buffers()(each)
+
+    one, two = Training("dense"), Training("dense", "")
+    for each in one, two:
+        training.seed()
+        wrap_late(each)
+    stats = two.end()
+    assert differing(one.state(), two.state()) == []
+    assert stats["refused"] == {} and stats["replays"] > 0
+
+
+@pytest.mark.parametrize("name", ["FullyShardedDataParallel", "MegatronFSDP"])
+def test_parameters_that_come_and_go_are_refused(name):
+    kind = type(name, (torch.nn.Module,), {})
+    model = kind()
+    model.module = build("dense")
+    with pytest.raises(graphhooks.Error, match=f"the model is in {name}, .* "
+                       "use Megatron's DistributedDataParallel"):
+        graphhooks.megatron.attach(model, scope="attn")
+
+
+# ---- what is there before ----------------------------------------------------
+
+
+@pytest.mark.parametrize("connections, more, note", [
+    ("1", {}, None), ("8", {}, None),
+    ("1", {"overlap_moe_expert_parallel_comm": True}, "into one queue"),
+    ("8", {"sequence_parallel": True}, "Megatron asks for 1")])
+def test_how_many_queues_there_are_is_said(monkeypatch, connections, more,
+                                           note):
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", connections)
+    core = build("dense")
+    for name, value in more.items():
+        monkeypatch.setattr(core.config, name, value)
+    from graphhooks.megatron import environment
+    notes = environment.notes_of(core.config)
+    assert len(notes) == (note is not None)
+    assert note is None or note in notes[0]
+
+
+def test_memory_that_nccl_would_register(monkeypatch):
+    from graphhooks.megatron import environment
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    environment.refuse_registration(None)
+    with pytest.raises(graphhooks.Error, match="set NCCL_GRAPH_REGISTER=0"):
+        environment.refuse_registration(torch.distributed.group.WORLD)
+    monkeypatch.setenv("NCCL_GRAPH_REGISTER", "0")
+    environment.refuse_registration(torch.distributed.group.WORLD)
+
+
+def test_megatron_that_is_missing(monkeypatch):
+    core = build("dense")
+    monkeypatch.setitem(sys.modules, "megatron.core", None)
+    with pytest.raises(graphhooks.Error, match="pip install megatron-core"):
+        graphhooks.megatron.attach(core, scope="attn")
+
+
+def test_a_transformer_engine_that_is_missing(monkeypatch):
+    core = build("dense")
+    monkeypatch.setattr(core.config, "fp8", "hybrid")
+    monkeypatch.setitem(sys.modules, "transformer_engine", None)
+    with pytest.raises(graphhooks.Error, match="config.fp8 is set, and trans"):
+        graphhooks.megatron.attach(core, scope="")
+    assert core.config.cuda_graph_impl == "none"
+
+
+# ---- a training loop of Megatron's -------------------------------------------
+
+
+def loop(each, warmup: int, gathers: bool) -> object:
+    """As megatron.training's train() has it."""
+    helper = graphhooks.megatron.CudaGraphHelper(
+        model=each.chunks, config=each.core.config, seq_length=16,
+        micro_batch_size=2, optimizers=[each.optimizer])
+    model = each.chunks[0]
+    if gathers:  # until the first step there is nothing to wait for
+        model.disable_forward_pre_hook(param_sync=False)
+    for iteration, count in enumerate(COUNTS * 2):
+        if not helper.capture_finished() and iteration == warmup:
+            if warmup > 0 and gathers:
+                model.disable_forward_pre_hook(param_sync=False)
+            helper.create_cudagraphs()
+            if warmup > 0 and gathers:
+                model.enable_forward_pre_hook()
+                helper.cuda_graph_set_manual_hooks()
+        model.zero_grad_buffer()
+        each.run(count)
+        model.finish_grad_sync()
+        for p in model.parameters():
+            p.grad = p.main_grad.to(p.dtype)
+        each.optimizer.step()
+        each.optimizer.zero_grad()
+        if iteration == 0 and gathers:
+            model.enable_forward_pre_hook()
+            if warmup == 0:
+                assert helper.capture_finished()
+                helper.cuda_graph_set_manual_hooks()
+    return helper
+
+
+@pytest.mark.parametrize("options", [{}, GATHER], ids=["plain", "gather"])
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_a_loop_that_asks_megatrons_helper(options, warmup):
+    how = dict(wrap=wrapped(**options), cuda_graph_impl="transformer_engine",
+               cuda_graph_modules=["attn", "moe_router"])
+    one, two = Training("moe", **how), Training("moe", **how)
+    training.seed()
+    loop(one, len(COUNTS) * 3, bool(options))  # never
+    training.seed()
+    helper = loop(two, warmup, bool(options))
+    assert helper.graphs_created()
+    layer, stats = two.core.decoder.layers[0], helper.attached.stats()
+    assert bool(layer.cuda_graph_manual_hooks) == bool(options)
+    helper.delete_cuda_graphs()
+    assert not helper.graphs_created() and layer.cuda_graphs == []
+    assert differing(one.state(), two.state()) == []
+    assert stats["refused"] == {} and stats["eager_calls"].keys() == {"warmup"}
+    assert stats["replays"] == 2 * 2 * sum((COUNTS * 2)[warmup:]) \
+        - 2 * stats["eager_calls"]["warmup"]
