@@ -230,6 +230,40 @@ def test_what_a_layer_leaves_besides(blind, pair, base, what):
 
 
 
+class Log:
+    """Of all layers, as engines have for losses of their routers."""
+
+    def __init__(self):
+        self.sums = {}
+
+    def add(self, name, value):
+        if name not in self.sums:
+            self.sums[name] = torch.zeros((), device=value.device)
+        self.sums[name] += value.detach()
+
+
+LOG = Log()
+
+
+class Logs(Block):
+    def forward(self, x):
+        LOG.add("mean", x.mean())
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_is_summed_elsewhere_is_summed_once(pair, grain):
+    def train(run):
+        for count in 2, 3, 2, 4:
+            run.step(count)
+            run.note(LOG.sums["mean"])
+
+    run = pair(train, grain=grain, make=Logs, verify="always",
+               before=lambda _: LOG.sums.clear())
+    assert found(run)["differences"] == found(run)["failures"] == {}
+    assert found(run)["forwards"] > 0
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("options", [
     {}, {"gradients": "autograd"}, {"offload": True, "offload_min_bytes": 1},

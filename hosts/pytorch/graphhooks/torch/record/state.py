@@ -29,7 +29,7 @@ def before_pass(segment) -> "State":
         read = Settings(segment.sites, segment.owner.things)
     state = State(segment, read.generators)
     try:
-        state.keep(_written(segment, state.attributes, read))
+        state.keep(written(segment, state.attributes, read))
     except torch.OutOfMemoryError:
         pass  # who runs again sees by the results what has changed since
     return state
@@ -83,7 +83,7 @@ class State:
         return any(private.version(t) != then for t, then in self._read)
 
 
-def _written(segment, attributes: Attributes, settings: Settings) -> list:
+def written(segment, attributes: Attributes, settings: Settings) -> list:
     """Tensors that the modules may write: their buffers, what they have in
     attributes, and what they read elsewhere, as tables of quantizers are; none
     of the weights or of their gradients."""
