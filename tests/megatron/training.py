@@ -31,6 +31,8 @@ from megatron.core.tensor_parallel import random  # noqa: E402
 from megatron.core.transformer import (  # noqa: E402
     MLATransformerConfig, TransformerConfig)
 from megatron.core.transformer.module import MegatronModule  # noqa: E402
+from megatron.core.transformer.moe.moe_logging import (  # noqa: E402
+    destroy_moe_metrics_tracker)
 
 WORDS, LENGTH, BATCH, WIDTH, LAYERS = 64, 16, 2, 32, 2
 COUNTS = [2, 3, 4, 3]
@@ -92,6 +94,7 @@ def end() -> None:
 
 
 def seed() -> None:
+    destroy_moe_metrics_tracker()  # which has as many rows as layers once had
     torch.manual_seed(1234)
     random.initialize_rng_tracker(force_reset=True)
     random.model_parallel_cuda_manual_seed(
