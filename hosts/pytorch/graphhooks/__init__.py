@@ -53,7 +53,7 @@ def attach(model, layers=None, *, parts=None, generators=(),
                         gradients=gradients, **options)
 
 
-def segment(run, modules=(), name=""):
+def segment(run, modules=(), name="", delayed=None):
     """Makes of a function a module that ``attach`` takes for a layer.
 
     For an engine whose graphs are of something else than the forward of a
@@ -65,10 +65,18 @@ def segment(run, modules=(), name=""):
     ``modules``: those whose parameters and buffers ``run`` uses.  A tensor
     that is trained and in none of these is refused at the recording.
     ``name``: what the log calls it.
+    ``delayed``: of modules whose backward puts the gradients of weights off:
+    what is left then has a graph of its own, which ``backward_dw()`` of the
+    segment replays, once for each backward and in their order.  An object
+    with two methods.  ``apart()`` is a context manager: what backwards put
+    off in it is taken out, and is what ``as`` gives.  ``run(work)`` computes
+    the gradients of that, again and again if asked, and without work those of
+    the modules' oldest backward; it puts them into ``.grad``, or adds them to
+    buffers.
     """
     from .torch.attach.body import segment as make
 
-    return make(run, modules, name)
+    return make(run, modules, name, delayed)
 
 
 __all__ = ["Error", "Model", "Segment", "Session", "__version__", "attach",

@@ -11,6 +11,7 @@ A folder of its own, and the only place that knows Megatron's names:
     fp8.py         state of Transformer Engine outside of layers
     random.py      generators of random numbers that layers draw from
     offload.py     what goes to the host's memory, by Megatron's names
+    weights.py     gradients of weights that its modules put off
     hooks.py       hooks of its DistributedDataParallel on covered modules
     environment.py variables and wrappers that graphs depend on
     helper.py      the methods that a training loop of Megatron's calls

@@ -15,6 +15,7 @@ import types
 import torch
 
 from ..torch.attach.body import Body
+from . import weights
 from .fp8 import Usages
 from .offload import interface as offload
 
@@ -42,8 +43,10 @@ class Seam:
         self._usages: Usages | None = None  # once it has run
         self._packed = None  # of the call at hand
         self._beside = self._inside = None  # its groups, if some are marked
-        self.body = Body(self._run, layer._get_submodules_under_cudagraphs(),
-                         name)
+        covered = layer._get_submodules_under_cudagraphs()
+        self._delayed = weights.of(names, [
+            m for each in covered for m in each.modules()])
+        self.body = Body(self._run, covered, name, self._delayed)
         self._leftovers = Leftovers(layer, self.body.modules())
         self._takes_attention = self._has_attention()
         layer.cuda_graphs.append(self)
@@ -111,7 +114,9 @@ class Seam:
                                                              True)
 
     def backward_dw(self) -> None:
-        """Weight gradients are part of the backward."""
+        """Weight gradients that the oldest backward has put off."""
+        if self._delayed is not None and self.body.backward_dw():
+            self._delayed.tell()
 
     def reset(self) -> None:
         """As graphs of others have it: the graphs live until detach()."""

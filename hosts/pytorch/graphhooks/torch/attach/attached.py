@@ -61,6 +61,8 @@ class Attached(Owner):
         self.options = options = banks.with_most(options)
         self.layers = stack.find(model, layers, parts)
         checks.check_layers(model, self.layers)
+        self.delays = any(getattr(layer.module, "delayed", None) is not None
+                          for layer in self.layers)
         self.device = stack.device_of(self.layers)
         versions.check()
         checks.check_allocator()
@@ -101,6 +103,8 @@ class Attached(Owner):
     def _open(self, model, options, words, evaluates, packed) -> None:
         environment = {k: v for k, v in without_bitwise(os.environ).items()
                        if k != "GRAPHHOOKS_OFFLOAD"}  # which asked() has read
+        if self.delays:
+            options = {**options, "delay_wgrad": True}
         if words:
             names = marks.names_of(words)
             options = {**options, "offload": ",".join(names),
@@ -234,6 +238,8 @@ class Attached(Owner):
         self.passes.clear()
         for segment in self.segments:
             segment.seen = -1
+            if segment.weights is not None:
+                segment.weights.step()
         self.verify.step()
         self.offload.step()
         self.captures.step()

@@ -17,18 +17,32 @@ class Body(torch.nn.Module):
     are found as in any layer.  What `run` is bound to is no submodule: an
     engine's layer may have more than the part that `run` calls."""
 
-    def __init__(self, run, modules, name: str):
+    def __init__(self, run, modules, name: str, delayed=None):
         super().__init__()
+        self.delayed = delayed  # weight gradients, see segment()
+        self.put_off = None  # the same, where it has graphs
         self.used = torch.nn.ModuleList(modules)
         self.name = name
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
 
     def forward(self, *args, **kwargs):
-        return self.run(*args, **kwargs)
+        result = self.run(*args, **kwargs)
+        if self.put_off is not None:
+            self.put_off.note(result)
+        return result
+
+    def backward_dw(self) -> bool:
+        """Runs what the oldest backward of it has put off; whether a graph
+        has."""
+        if self.put_off is not None:
+            return self.put_off.run()
+        if self.delayed is not None:
+            self.delayed.run(None)
+        return False
 
 
-def segment(run, modules=(), name: str = "") -> Body:
+def segment(run, modules=(), name: str = "", delayed=None) -> Body:
     """As graphhooks.segment."""
     if not callable(run):
         raise Error(f"run is {run!r}; segment takes a function, which is "
@@ -39,4 +53,8 @@ def segment(run, modules=(), name: str = "") -> Body:
         if not isinstance(module, torch.nn.Module):
             raise Error(f"modules has {module!r}; segment takes those "
                         "torch.nn.Modules whose parameters run uses")
-    return Body(run, modules, name)
+    for method in ("apart", "run") if delayed is not None else ():
+        if not callable(getattr(delayed, method, None)):
+            raise Error(f"delayed is {delayed!r}; segment takes an object "
+                        "with the methods apart() and run(work)")
+    return Body(run, modules, name, delayed)

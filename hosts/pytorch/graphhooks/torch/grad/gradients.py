@@ -62,7 +62,7 @@ def prepare(segment, backward) -> list:
     segment.take_back(backward.home)
     segment.owner.make_way(backward.serial, backward.flight[0])
     if segment.parameters.adds:
-        return _prepare_to_add(backward, segment.owner.nothing)
+        return prepare_to_add(backward, segment.owner.nothing)
     for p in backward.own:
         if p.grad is not None:  # so many microbatches were not expected
             break
@@ -73,7 +73,7 @@ def prepare(segment, backward) -> list:
     return _foreign(backward)
 
 
-def _prepare_to_add(backward, nothing: Nothing) -> list:
+def prepare_to_add(backward, nothing: Nothing) -> list:
     missing, foreign = [], []
     for p, gradient in zip(backward.own, backward.gradients):
         grad = p.grad

@@ -202,7 +202,7 @@ class Parameters:
         if not self.adds:
             return {}
         known = home.gradients
-        return {p: known[p] if p in known else _like(p) for p in self.own}
+        return {p: known[p] if p in known else like(p) for p in self.own}
 
     def is_in_place(self, parameter) -> bool:
         """Whether its gradient is in one of the graphs' places."""
@@ -271,7 +271,7 @@ def _main(names: dict):
     return main.data_ptr(), main.dtype, main.shape, main.stride()
 
 
-def _like(parameter):
+def like(parameter):
     """Memory for its gradient, laid out as autograd has it."""
     if not is_dense(parameter):
         return torch.empty(parameter.size(), dtype=parameter.dtype,

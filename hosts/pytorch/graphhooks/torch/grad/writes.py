@@ -30,7 +30,7 @@ class Writes:
         current = torch.cuda.current_stream(self._device)
         if stream is not None and raw != before:
             current.wait_stream(stream)
-        if now != its_pass:
+        if now != its_pass and now >= 0:  # there is one
             at_end_of_pass(self._join)
         self._last = raw, current, now
 

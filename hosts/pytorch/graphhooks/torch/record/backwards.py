@@ -206,8 +206,10 @@ def _differentiate(segment, instance, grads, found, places):
                 _unchanged(segment, instance), \
                 flags.noted(parameters.all, instance.leaves) as marks, \
                 segment.owner.things.watching(True):
-            of_inputs, of_parameters, more = take_grads(
-                segment, instance, grads)
+            with contextlib.nullcontext() if segment.weights is None \
+                    else segment.weights.apart(instance):
+                of_inputs, of_parameters, more = take_grads(
+                    segment, instance, grads)
     finally:
         landing.close()
     found.marks = marks
@@ -284,6 +286,8 @@ def eager_pass(segment, instance: Instance, microbatch: int, grads):
         owner.check(segment.exit(1, ()))
     finally:
         owner.resume()
+    if segment.weights is not None:
+        segment.weights.came(instance, microbatch, False)
     owner.count("backward")
 
 

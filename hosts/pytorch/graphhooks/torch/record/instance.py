@@ -17,7 +17,7 @@ class Instance:
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "node",
                  "attributes", "groups", "came", "signature", "pool", "given",
-                 "left", "looks", "apart", "kept")
+                 "left", "looks", "apart", "kept", "work", "weights")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -51,6 +51,8 @@ class Instance:
         self.left = NEVER  # replays until one is verified
         self.looks = 0  # how many were
         self.apart = None  # the pass beside the replay at hand
+        self.work = None  # that its backward puts off (weights.py)
+        self.weights: Backward | None = None  # the graph of that
         self.kept = 0  # bytes that a forward keeps for its backward
 
     @property

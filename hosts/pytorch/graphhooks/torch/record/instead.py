@@ -74,6 +74,8 @@ def run(segment, instance, origin, microbatch: int, grads, why):
             raise
         if is_open:
             owner.check(segment.exit(1, ()))
+            if segment.weights is not None:
+                segment.weights.came(instance, microbatch, False)
     finally:
         if is_open:
             owner.resume()

@@ -22,10 +22,11 @@ class Planned:
         self.owner = owner
         self.index = index
         self.decision = _abi.make(_abi.gh_decision)
-        self.passes = [self._make_pass(d) for d in (0, 1)]  # by direction
-        self.banks = [0, 0]  # as they stand in the passes, by direction
+        self.passes = [self._make_pass(d) for d in (0, 1, 2)]  # by direction
+        self.flags = [0, 0, 0]  # of all such passes, by direction
+        self.banks = [0, 0, 0]  # as they stand in the passes, by direction
         self.varies = False  # what comes back, in size at one address
-        self.addresses = [[], []]  # as they stand in the passes, by direction
+        self.addresses = [[], [], []]  # as they stand in the passes, by direction
 
     def _make_pass(self, direction: int):
         buffers = (_abi.gh_buffer * _abi.GH_MAX_BUFFERS)()
@@ -51,7 +52,7 @@ class Planned:
         pass_.microbatch = microbatch
         pass_.stream = raw_stream(owner.device) or None
         if direction:
-            pass_.flags = _abi.GH_PASS_NO_EXIT | flags
+            pass_.flags = _abi.GH_PASS_NO_EXIT | self.flags[direction] | flags
         addresses = [t.data_ptr() for t in tensors]
         if addresses != self.addresses[direction] or self.varies:
             self._address(pass_, tensors, addresses)

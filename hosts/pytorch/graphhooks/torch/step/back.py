@@ -136,6 +136,8 @@ class WayBack(Called):
         if moved is not None:
             results = moved.put_back(results)
         gradients.finish(self.parameters.adds, backward, foreign)
+        if self.weights is not None:
+            self.weights.came(instance, microbatch, True)
         for names, name in backward.marks:
             names[name] = True
         return results

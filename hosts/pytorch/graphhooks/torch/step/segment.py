@@ -26,7 +26,7 @@ from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of
 from ..grad import watchers
 from ..guard.places import Places
 from ..guard.settings import Settings
-from ..record import checkpoint, forwards, recording
+from ..record import checkpoint, forwards, recording, weights
 from ..record.state import before_pass
 from .back import WayBack
 from .chain import Chain
@@ -59,6 +59,10 @@ class Segment(WayBack):
         self.evaluated = None  # what it is without gradients, if anything
         self.is_heard = False  # it is refused for as long as it has hooks
         self.due = False  # one of its next replays may be verified
+        # What its backwards put off, if they do.
+        self.weights = weights.of(self, [*modules.values()])
+        if owner.delays and self.weights is None:
+            self.flags[1] = _abi.GH_PASS_NO_WGRAD
 
     def attach(self) -> None:
         why = self.left_alone()
@@ -68,6 +72,8 @@ class Segment(WayBack):
                 return
         for site in self.sites:
             site.module.forward = site
+            if self.weights is not None:
+                site.module.put_off = self.weights
         self.owner.offload.attach(self)
 
     def left_alone(self) -> str | None:
@@ -81,6 +87,8 @@ class Segment(WayBack):
     def detach(self) -> None:
         for site in self.sites:
             site.detach()
+            if self.weights is not None:
+                site.module.put_off = None
         self.instances.clear()
         self.settings = None
         self.parameters.release()

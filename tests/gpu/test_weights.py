@@ -1,0 +1,251 @@
+"""Weight gradients that a backward puts off: graphs of their own, and eager's
+bits.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+
+import graphhooks
+import pytest
+from models import (BATCH, DEVICE, LENGTH, WIDTH, F, differing, nn, torch)
+
+LAYERS = 3
+
+
+class Late(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, store):
+        ctx.save_for_backward(x, weight)
+        ctx.store = store
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        ctx.store.work.put((x, grad))
+        return grad @ weight, None, None
+
+
+class Store:
+    def __init__(self):
+        self.work = queue.Queue()
+
+
+class LateLinear(nn.Module):
+    """As those of engines with a queue of what is put off."""
+
+    def __init__(self, width: int, out: int, fused: bool = False):
+        super().__init__()
+        self.weight = nn.Parameter(0.2 * torch.randn(out, width))
+        self.store = Store()
+        self.fused = fused
+
+    def forward(self, x):
+        return Late.apply(x, self.weight, self.store)
+
+    @torch.no_grad()
+    def backward_dw(self):
+        x, grad = self.store.work.get_nowait()
+        found = grad.flatten(0, -2).t() @ x.flatten(0, -2)
+        weight = self.weight
+        if self.fused:
+            weight.main_grad.add_(found)
+            weight.is_added = True
+        elif weight.grad is None:
+            weight.grad = found
+        else:
+            weight.grad = weight.grad + found
+
+
+class Delayed:
+    """What graphhooks.segment takes of such an engine."""
+
+    def __init__(self, *linears):
+        self.linears = linears
+
+    @contextlib.contextmanager
+    def apart(self):
+        before = [one.store.work for one in self.linears]
+        work: list = []
+        for one in self.linears:
+            one.store.work = queue.Queue()
+        try:
+            yield work
+        finally:
+            for one, old in zip(self.linears, before):
+                work.append([*one.store.work.queue])
+                one.store.work = old
+
+    def run(self, work):
+        if work is None:
+            for one in self.linears:
+                if not one.store.work.empty():
+                    one.backward_dw()
+            return
+        with self.apart():
+            for one, entries in zip(self.linears, work):
+                for entry in entries:
+                    one.store.work.put(entry)
+                    one.backward_dw()
+
+
+class Layer(nn.Module):
+    def __init__(self, fused: bool):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = LateLinear(WIDTH, 2 * WIDTH, fused)
+        self.down = LateLinear(2 * WIDTH, WIDTH, fused)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Training:
+    def __init__(self, graphs: bool, fused: bool = False, **options):
+        torch.manual_seed(3)
+        self.model = nn.ModuleList(Layer(fused) for _ in range(LAYERS)) \
+            .to(DEVICE)
+        self.fused = fused
+        for layer in self.model:
+            for one in (layer.up, layer.down) if fused else ():
+                one.weight.main_grad = torch.zeros_like(one.weight)
+        self.late = [Delayed(layer.up, layer.down) for layer in self.model]
+        self.calls = list(self.model)
+        self.attached = None
+        if graphs:
+            self.calls = [graphhooks.segment(
+                layer, [layer], f"layer {i}", delayed=late)
+                for i, (layer, late) in enumerate(zip(self.model, self.late))]
+            self.attached = graphhooks.attach(self.model, self.calls,
+                                              **options)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.numbers = torch.Generator().manual_seed(5)
+        self.losses: list = []
+
+    def forward(self):
+        x = torch.randn(BATCH, LENGTH, WIDTH, generator=self.numbers) \
+            .to(DEVICE).requires_grad_()
+        for call in self.calls:
+            x = call(x)
+        return x.square().mean()
+
+    def weights(self) -> None:
+        for call, late in reversed([*zip(self.calls, self.late)]):
+            if self.attached is None:
+                late.run(None)
+            else:
+                call.backward_dw()
+
+    def step(self, schedule: str) -> None:
+        """A letter for what comes next: a forward, a backward of the oldest,
+        the weights of the oldest."""
+        losses: list = []
+        for letter in schedule:
+            if letter == "F":
+                losses.append(self.forward())
+            elif letter == "B":
+                loss = losses.pop(0)
+                loss.backward()
+                self.losses.append(loss.detach().clone())
+            else:
+                self.weights()
+        if self.fused:
+            for layer in self.model:
+                for one in layer.up, layer.down:
+                    assert one.weight.is_added
+                    one.weight.is_added = False
+                    one.weight.grad = one.weight.main_grad.clone()
+                    one.weight.main_grad.zero_()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def state(self) -> dict:
+        return {**{str(i): x for i, x in enumerate(self.losses)},
+                **self.model.state_dict()}
+
+
+def train(schedules, fused=False, during=None, **options):
+    runs = [Training(graphs, fused, **(options if graphs else {}))
+            for graphs in (False, True)]
+    attached = runs[1].attached
+    try:
+        for i, schedule in enumerate(schedules):
+            for run in runs:
+                if during is not None:
+                    during(run, i)
+                run.step(schedule)
+        stats = attached.stats()
+        print(attached.explain())
+    finally:
+        attached.detach()
+    assert differing(runs[0].state(), runs[1].state()) == []
+    assert stats["refused"] == {}
+    return stats
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("schedule", [
+    "FBW", "FBWFBW", "FFBBWW", "FBFWBW", "FFBFBWBWW"])
+def test_weights_replay_for_their_microbatch(schedule, fused):
+    stats = train([schedule] * 5, fused)
+    count = schedule.count("W") * LAYERS
+    assert stats["eager_calls"].keys() <= {"warmup"}
+    # All but the first step's, and the passes that were recorded in the place.
+    assert stats["replays"] >= 3 * 3 * count
+
+
+def test_any_number_of_microbatches():
+    train(["FBWFBW", "FFBBWW", "FBW", "FFFBBBWWW", "FBFBFBWWW"])
+
+
+def test_layers_that_do_not_put_off():
+    """A segment's backward says that no weights follow, and lets go of its
+    slot."""
+    torch.manual_seed(3)
+    runs = [Training(graphs) for graphs in (False, False)]
+    plain = [nn.Linear(WIDTH, WIDTH).to(DEVICE) for _ in runs]
+    plain[1].load_state_dict(plain[0].state_dict())
+    calls = [graphhooks.segment(runs[1].model[0], [runs[1].model[0]],
+                                delayed=runs[1].late[0]), plain[1]]
+    with graphhooks.attach(runs[1].model, calls, max_slots=1) as attached:
+        for i in range(12):
+            for run, (first, last) in zip(
+                    runs, ((runs[0].model[0], plain[0]), calls)):
+                x = torch.ones(BATCH, LENGTH, WIDTH, device=DEVICE,
+                               requires_grad=True)
+                last(first(x)).square().mean().backward()
+                run.late[0].run(None) if run is runs[0] \
+                    else first.backward_dw()
+                for p in last.parameters():
+                    p.grad = None
+            if i % 3 == 2:
+                attached.step()
+        stats = attached.stats()
+    assert stats["replays"] > 0 and stats["refused"] == {}
+    assert stats["eager_calls"].keys() <= {"warmup"}
+    for one, other in zip(*(run.model.parameters() for run in runs)):
+        assert (one.grad is None) == (other.grad is None)
+        assert one.grad is None or torch.equal(one.grad, other.grad)
+
+
+def test_weights_that_nobody_calls_for_are_said():
+    run = Training(True)
+    with run.attached:
+        for schedule in ["FBW", "FBW", "FB", "FBW", "FBW"]:
+            run.step(schedule)
+        assert "call backward_dw() once for each backward" \
+            in run.attached.explain()
+
+
+def test_an_object_without_the_methods():
+    with pytest.raises(graphhooks.Error, match=r"methods apart\(\) and run"):
+        graphhooks.segment(lambda x: x, (), delayed=3)
+
+
+def test_chunks_are_refused():
+    with pytest.raises(graphhooks.Error, match="leave granularity"):
+        Training(True, granularity="chunk")
