@@ -27,6 +27,8 @@ static bool gives_back(const char *name)
 static void sweep(const struct options *options, enum mode mode,
                   const char *what)
 {
+    /* Fewer where the run with all has been, and a sanitizer looks on. */
+    const bool all = getenv("GRAPHHOOKS_TEST_SEEDS") == NULL;
     uint64_t times[128] = { 0 };
     unsigned well = 0, clear = 0, bad = 0, saved_launches = 0;
     char settings[96], error[SOFT_ERROR];
@@ -37,7 +39,9 @@ static void sweep(const struct options *options, enum mode mode,
         times[i] = gives_back(soft.entry(i)) ? 0 : soft.calls(soft.entry(i));
     }
     for (uint32_t i = 0; i < 128 && soft.entry(i) != NULL; i++) {
-        for (uint64_t n = 1; n <= times[i]; n++) {
+        const uint64_t stride = all ? 1 : times[i] / 40 + 1;
+
+        for (uint64_t n = 1; n <= times[i]; n += stride) {
             enum outcome outcome;
 
             snprintf(settings, sizeof(settings), "SEED=1 FAIL=%s:%llu",
@@ -60,7 +64,7 @@ static void sweep(const struct options *options, enum mode mode,
     diag("%s: %u ended well, %u with a sentence", what, well, clear);
     ok(clear > 0, "%s: some calls cannot be done without", what);
     if (mode == MODE_GRAPH) {
-        ok(saved_launches > 20,
+        ok(saved_launches > (all ? 20u : 4u),
            "%s: a launch that fails in a recording is issued again", what);
     }
 }

@@ -140,7 +140,7 @@ static double gap_with(uint32_t buffers, uint32_t streams)
 
     o.layers = 6;
     o.modules = o.tensors = 1;
-    o.elems = 262144;
+    o.elems = 65536;
     o.streams = streams;
     o.offload = asks("core_attn");
     o.offload.fraction = "auto";

@@ -357,6 +357,8 @@ static void test_when_nodes_are_measured(const struct pair_options *options)
 /* Their steps follow each other: nodes are measured when groups are settled. */
 static void test_both_are_auto(void)
 {
+    const char *seeds = getenv("GRAPHHOOKS_TEST_SEEDS");
+    const uint32_t n = seeds != NULL ? (uint32_t)atoi(seeds) : 20;
     struct pair_options options = plain;
     struct outcome outcome;
 
@@ -364,7 +366,7 @@ static void test_both_are_auto(void)
     options.order = "auto";
     options.words = 1u << 10;
     options.delay_wgrad = true;
-    for (uint32_t seed = 0; seed <= 20; seed++) {
+    for (uint32_t seed = 0; seed <= n; seed++) {
         char settings[32];
 
         snprintf(settings, sizeof(settings), "SEED=%u RACES=1", seed);
