@@ -285,6 +285,8 @@ static bool record_on(struct gh_bank *bank, uint32_t segment, uint32_t slot,
     }
     entry->state = GH_ENTRY_READY;
     entry->n_nodes = 5;
+    entry->inputs = malloc(sizeof(*entry->inputs));
+    entry->outputs = malloc(sizeof(*entry->outputs));
     if (hosts) {
         entry->object = (void *)9;
         n_host_graphs++;

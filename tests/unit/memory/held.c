@@ -128,6 +128,30 @@ static void test_a_host_that_lends(void)
     is_int(allocations(), 0, "which goes back to the driver");
 }
 
+static gh_status lend_nothing(void *user, uint64_t bytes, void **address_p)
+{
+    (void)user;
+    (void)bytes;
+    *address_p = NULL;
+    return GH_OK;
+}
+
+static void test_a_host_that_lends_nothing(void)
+{
+    static const gh_host_services lends = { .struct_size = sizeof(lends),
+                                            .device_alloc = lend_nothing,
+                                            .device_free = get_back };
+    struct gh_memory memory = begin(false);
+    void *address = NULL;
+    gh_error err = { "" };
+
+    memory.host = &lends;
+    is_status(gh_memory_alloc(&memory, 512, &address, &err), GH_ERR_NO_MEMORY,
+              &err, "a host that lends NULL has refused");
+    is_int((long long)memory.bytes, 0, "which counts for nothing");
+    gh_memory_close(&memory);
+}
+
 static void test_work_ends_before(void)
 {
     struct gh_memory memory = begin(true);
@@ -156,9 +180,31 @@ static void test_scratch(void)
     gh_scratch_reserve(&scratch, &memory, 1024, NULL, NULL);
     is_int(allocations(), 2,
            "scratch that grows frees nothing in a step");
+    is_int((long long)memory.bytes, 512, "what it has left is counted");
     gh_scratch_free(&scratch, soft_devices[0]);
     gh_memory_close(&memory);
     is_int(allocations(), 0, "and all at the end");
+}
+
+static void test_scratch_in_use(void)
+{
+    struct gh_memory memory = begin(false);
+    struct gh_scratch scratch = { 0 };
+    void *stream = NULL;
+
+    soft_configure("SEED=3");
+    gh_device_stream_create(soft_devices[0], false, &stream, NULL);
+    gh_scratch_reserve(&scratch, &memory, 4096, stream, NULL);
+    for (int i = 0; i < 64; i++) {
+        gh_device_zero(soft_devices[0], scratch.address, 4096, stream, NULL);
+    }
+    gh_scratch_reserve(&scratch, &memory, 4096, NULL, NULL);
+    is_int((long long)soft_now().pending, 0,
+           "scratch is used again when nothing uses it any more");
+    gh_device_stream_destroy(soft_devices[0], stream);
+    gh_scratch_free(&scratch, soft_devices[0]);
+    gh_memory_close(&memory);
+    soft_configure("SEED=0");
 }
 
 static void run(void)
@@ -169,8 +215,10 @@ static void run(void)
     test_held();
     test_another_device();
     test_a_host_that_lends();
+    test_a_host_that_lends_nothing();
     test_work_ends_before();
     test_scratch();
+    test_scratch_in_use();
     gh_streams_free(&streams);
 }
 

@@ -161,6 +161,12 @@ static void test_ask(void)
               "and nothing is promised beyond");
     ok(strstr(err.text, "the driver has refused") != NULL, "it says why: %s",
        err.text);
+    gh_pinned_take(&pinned, 700, &block, NULL);
+    soft_configure("FAIL=cuMemAllocHost:1:2");
+    gh_pinned_take(&pinned, 500, &block, NULL);
+    soft_configure("");
+    is_int(gh_pinned_room(&pinned), 1000,
+           "which a refusal of more than that does not change");
     gh_pinned_free(&pinned);
     gh_pinned_init(&pinned, soft_devices[0], 0);
     ok(gh_pinned_room(&pinned) == UINT64_MAX &&

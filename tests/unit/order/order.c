@@ -437,6 +437,14 @@ static void test_failures(void)
 
     begin("ab");
     use("a");
+    records_fail = true;
+    gh_order_end(&order, &s); /* it has gone on, and ends once more */
+    records_fail = false;
+    next("b", "a!b<a ", "a mark from before the last work does not count");
+    end();
+
+    begin("ab");
+    use("a");
     waits_fail = true;
     next("b", "b<a host<a ", "or where a stream cannot wait");
     end();

@@ -726,6 +726,21 @@ static void test_answers(void)
     }
 }
 
+/* A pair of two chunks of the pipeline. */
+static void test_two_chunks(void)
+{
+    gh_overlap_pair pair = both();
+
+    if (!begin("m|m", GH_OVERLAP_FIXED, 0)) {
+        return;
+    }
+    pair.forward_chunk = 0;
+    pair.backward_chunk = 1;
+    is_status(run(&pair), GH_OK, &err, "a forward and a backward of two chunks");
+    ok(strstr(calls, "join0:m>c join1:m>c") != NULL, "each of them is joined");
+    end();
+}
+
 /* ---- what fails below ---------------------------------------------------- */
 
 /* Each call of a run fails in its turn.  Once the run has begun, the streams
@@ -1153,6 +1168,7 @@ int main(void)
     test_exchange_at_both_ends();
     test_streams();
     test_answers();
+    test_two_chunks();
     test_failures();
     test_objects_that_fail();
     test_pairings();

@@ -368,6 +368,44 @@ static void test_weight_gradients_are_not_left_behind(void)
     gh_plan_free(&plan);
 }
 
+/* Where both could begin, the chain that has more left does: in turn, if both
+ * are as long. */
+static void test_chains_take_turns(void)
+{
+    const struct gh_list_rule rule = { .tie = GH_TIE_LONGEST, .share = 1 };
+    uint32_t sequence[64], turns = 0;
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+
+    if (!make_plan("d", &plan)) {
+        return;
+    }
+    gh_tasks_make(&plan, 0, 0, &tasks, &err);
+    set_times(&tasks, 10, 10, 0);
+    gh_sequence_list(&tasks, &rule, sequence, &err);
+    for (uint32_t i = 1; i < tasks.n; i++) {
+        turns += tasks.all[sequence[i]].direction != GH_WGRAD &&
+                 tasks.all[sequence[i - 1]].direction == GH_BACKWARD &&
+                 tasks.all[sequence[i]].direction == GH_FORWARD;
+    }
+    ok(turns > 0, "a forward follows a backward of the same length");
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+
+    if (!make_plan("mm", &plan)) {
+        return;
+    }
+    gh_tasks_make(&plan, 0, 0, &tasks, &err);
+    set_times(&tasks, 10, 10, 0);
+    gh_sequence_list(&tasks, &rule, sequence, &err);
+    is_int(tasks.all[sequence[0]].direction, GH_BACKWARD,
+           "of two chains of one length the backward begins");
+    is_int(tasks.all[sequence[1]].direction, GH_FORWARD,
+           "and then the forward has more left");
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+}
+
 /* Shared experts that are joined where the combine ends have theirs there. */
 static void test_weights_of_an_exchange(void)
 {
@@ -433,6 +471,7 @@ int main(void)
     test_best();
     test_weight_gradients_fill_gaps();
     test_weight_gradients_are_not_left_behind();
+    test_chains_take_turns();
     test_weights_of_an_exchange();
     return done_testing();
 }

@@ -284,8 +284,59 @@ static void test_ends_on_the_other_lane(void)
     gh_walk_free(&walk);
 }
 
+/* What follows an exchange in the backward, and its weight gradients: shared
+ * experts that are joined where the combine ends have some there. */
+static void test_one_wait_for_two(void)
+{
+    const struct gh_plan_options options = {
+        .granularity = GH_GRANULARITY_PART,
+        .delay_wgrad = true,
+    };
+    const gh_layer_desc desc = {
+        .struct_size = sizeof(desc),
+        .kind = GH_LAYER_MOE,
+        .experts = 4,
+        .features = GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP,
+    };
+    /* The combine, its weight gradients, and what its backward goes on with. */
+    static const uint32_t sequence[] = { 0, 1, 5, 2, 3, 4, 6, 7 };
+    uint32_t waits[MOST] = { 0 }, of_exchanges = 0;
+    gh_model *model = NULL;
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+    struct gh_walk walk;
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, NULL);
+    is_status(gh_plan_make(model, &options, &plan, &err), GH_OK, &err,
+              "there is a plan");
+    gh_model_destroy(model);
+    gh_tasks_make(&plan, GH_NO_CHUNK, 0, &tasks, &err);
+    is_int(tasks.n, 8, "of five nodes, of which three have weight gradients");
+    is_status(gh_walk_make(&plan, &tasks, sequence, false, &walk, &err), GH_OK,
+              &err, "and a walk");
+    for (uint32_t i = 0; i < walk.n; i++) {
+        const struct gh_task *task = &tasks.all[walk.steps[i].task];
+
+        if (task->after == GH_NO_TASK) {
+            continue;
+        }
+        waits[task->after] += walk.steps[i].wait >= GH_MARK_CHAIN;
+        of_exchanges += task->direction == GH_WGRAD &&
+                        tasks.all[task->after].lane == GH_LANE_COMM;
+    }
+    ok(of_exchanges > 0, "an exchange has weight gradients");
+    for (uint32_t i = 0; i < tasks.n; i++) {
+        ok(waits[i] <= 1, "task %u is waited for once", i);
+    }
+    gh_walk_free(&walk);
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+}
+
 int main(void)
 {
+    test_one_wait_for_two();
     test_walks("mmm", 0, 0);
     test_walks("mdm", 0, 0);
     test_walks("mm", 0, GH_NO_CHUNK);
