@@ -277,6 +277,11 @@ static void test_auto_without_times(void)
     known.out_rate = 1250.0;
     known.back_rate = 0.5;
     is_str(settle(&hiding, n), "AAAAAM", "of which each way has its own");
+    n = layers(6, 100);
+    all[1].gap_ns = all[2].gap_ns - 500; /* of another flight */
+    settle(&hiding, n);
+    ok(forecast.without_ns > 0.0 && forecast.without_ns < 1e6,
+       "where a gap is shorter than the one inside it nothing is between them");
 }
 
 /* Pinned memory holds the earliest groups, each with all of its flights. */
