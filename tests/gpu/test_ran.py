@@ -264,3 +264,15 @@ def test_without_a_watch_values_are_compared_too(monkeypatch, name):
     assert attached.things.ran.is_guessed
     assert attached.stats()["replays"] > 0
     attached.detach()
+
+
+def test_what_nobody_can_set_is_left(monkeypatch):
+    """A type of somebody's own in C may make another object at each look."""
+    from graphhooks.torch.guard import things
+    from graphhooks.torch.guard.found import Found
+
+    monkeypatch.setattr(things, "slots", lambda kind: ("real", "imag"))
+    found = Found()
+    found.held.put_one(lambda _: object(), None)  # is never the same
+    (put_back,) = [things._copy(1j, found)]
+    put_back()

@@ -212,7 +212,15 @@ def _attributes(thing) -> dict:
 
 
 def _put(thing, name: str, value) -> None:
-    """A class has no dict to write; an object may forbid to set."""
+    """A class has no dict to write; an object may forbid to set.  What nobody
+    can set has not been set, but gives another object at each look."""
+    try:
+        _set(thing, name, value)
+    except (AttributeError, TypeError):
+        pass
+
+
+def _set(thing, name: str, value) -> None:
     is_class = isinstance(thing, type)
     if is_class or name in slots(type(thing)):
         delete, put = (delattr, setattr) if is_class else (
