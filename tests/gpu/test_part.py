@@ -55,7 +55,7 @@ def test_one_part_is_named(pair):
 
 @pytest.mark.parametrize("parts, why", [
     ({"attn": "mixed"}, "layers.0 has no module 'mixed', which parts calls "
-                        "its attn"),
+                        "its attn, nor has any other layer"),
     ({"moe": "wide"}, "parts has 'moe'; it is one of attn, mlp")])
 def test_parts_that_are_not_there(runs, parts, why):
     with pytest.raises(Error, match=why):
@@ -77,6 +77,24 @@ def test_a_part_of_the_stack_runs_between_graphs(pair):
 
     run = pair(lambda r: r.steps(), grain="part", model=Mixed)
     assert "layers.0.attn" in names(run)
+
+
+@pytest.mark.parametrize("parts", [
+    {"attn": "mixer", "mlp": "wide"},
+    {"attn": ["attn", "mixer"], "mlp": ("mlp", "wide")}])
+def test_names_of_layers_of_several_kinds(pair, parts):
+    """What has none of the names is a graph as a whole."""
+    class Mixed(Model):
+        def __init__(self, make) -> None:
+            super().__init__(make)
+            self.layers[1] = Odd()
+
+    run = pair(lambda r: r.steps(), grain="part", model=Mixed, parts=parts)
+    usual = isinstance(parts["attn"], list)
+    assert names(run)[:4] == (["layers.0.attn", "layers.0.mlp"] if usual else
+                              ["layers.0"]) + ["layers.1.mixer",
+                                               "layers.1.wide"] + (
+                                  [] if usual else ["layers.2"])
 
 
 class Mixes(nn.Module):

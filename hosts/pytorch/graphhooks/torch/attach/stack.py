@@ -128,15 +128,18 @@ def _parts(parts) -> dict:
         if part not in _USUAL:
             raise Error(f"parts has {part!r}; it is one of "
                         f"{', '.join(_USUAL)}")
-    return {part: (name,) for part, name in parts.items()}
+    return {part: (names,) if isinstance(names, str) else tuple(names)
+            for part, names in parts.items()}
 
 
 def _check_parts(found, parts) -> None:
-    for layer in found:
-        for part, name in parts.items():
-            if part not in layer.parts:
-                raise Error(f"{layer.name} has no module {name!r}, which "
-                            f"parts calls its {part}")
+    """Layers may be of several kinds, but a name is of some of them."""
+    for part, names in _parts(parts).items():
+        for name in names:
+            if not any(layer.parts.get(part) == name for layer in found):
+                raise Error(f"{found[0].name} has no module {name!r}, which "
+                            f"parts calls its {part}"
+                            + ", nor has any other layer" * (len(found) > 1))
 
 
 def why_unfit(module) -> str | None:
