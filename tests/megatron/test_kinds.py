@@ -64,6 +64,23 @@ def test_experts_and_routers(what, scope):
     compare(steps, "moe", scope, **what)
 
 
+@pytest.mark.parametrize("scope, more, remedy", [
+    ("", {}, 'scope="attn,moe_router,moe_preprocess" captures what comes'),
+    ("attn,moe_router", {"moe_router_load_balancing_type": "sinkhorn",
+                         "moe_aux_loss_coeff": 0.0, "moe_router_topk": 1},
+     "leave moe_router out of the scope")], ids=["experts", "router"])
+def test_what_waits_is_refused_with_a_scope_that_does_not(scope, more, remedy):
+    one, two = training.Training("moe", None, **more), \
+        training.Training("moe", scope, **more)
+    steps(one)
+    steps(two)
+    stats = two.end()
+    assert training.differing(one.state(), two.state()) == []
+    assert stats["replays"] == 0 and len(stats["refused"]) == 2
+    for why in stats["refused"].values():
+        assert "it waits for the device" in why and remedy in why
+
+
 @pytest.mark.parametrize("kind, scope, modules", [
     ("dense", "", ["core_attn"]), ("dense", "attn", ["mlp"]),
     ("moe", "attn", ["moe"]), ("moe", "attn,moe_router", ["core_attn"])])

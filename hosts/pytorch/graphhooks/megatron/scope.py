@@ -128,6 +128,19 @@ def _checked(config, words, offload) -> list:
     return list(tried.cuda_graph_modules)
 
 
+def remedy_of(layer) -> str | None:
+    """Where a segment waits for the host, which experts do."""
+    if getattr(getattr(layer, "mlp", None), "token_dispatcher", None) is None:
+        return None
+    words = [w.name for w in layer.config.cuda_graph_modules]
+    last = next((w for w in ("moe_preprocess", "moe_router") if w in words),
+                None)
+    if last is not None:
+        return f"leave {last} out of the scope"
+    return ("scope=\"attn,moe_router,moe_preprocess\" captures what comes "
+            "before the experts, which wait for the numbers of their tokens")
+
+
 def _refuse_late(config) -> None:
     """What layers have decided by the config when they were made."""
     if config.recompute_granularity == "selective" \

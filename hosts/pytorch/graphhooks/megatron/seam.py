@@ -15,7 +15,7 @@ import types
 import torch
 
 from ..torch.attach.body import Body
-from . import weights
+from . import scope, weights
 from .fp8 import Usages
 from .offload import interface as offload
 
@@ -47,6 +47,7 @@ class Seam:
         self._delayed = weights.of(names, [
             m for each in covered for m in each.modules()])
         self.body = Body(self._run, covered, name, self._delayed)
+        self.body.remedy = scope.remedy_of(layer)
         self._leftovers = Leftovers(layer, self.body.modules())
         self._takes_attention = self._has_attention()
         layer.cuda_graphs.append(self)

@@ -23,6 +23,7 @@ class Body(torch.nn.Module):
         self.put_off = None  # the same, where it has graphs
         self.used = torch.nn.ModuleList(modules)
         self.name = name
+        self.remedy: str | None = None  # where it waits for the device
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
 
