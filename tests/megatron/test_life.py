@@ -218,6 +218,21 @@ def test_a_transformer_engine_that_is_missing(monkeypatch):
     assert core.config.cuda_graph_impl == "none"
 
 
+def test_an_attach_that_knows_nothing_of_megatron(caplog):
+    one, two = Training("dense"), Training("dense")
+    training.seed()
+    one.steps(COUNTS)
+    two.attached = graphhooks.attach(two.core, "decoder.layers.*")
+    training.seed()
+    two.steps(COUNTS)
+    stats = two.end()
+    assert "graphhooks.megatron.attach knows its scopes" in caplog.text
+    assert differing(one.state(), two.state()) == []
+    assert stats["refused"] == {}
+    assert stats["replays"] == 2 * 2 * sum(COUNTS) \
+        - 2 * stats["eager_calls"]["warmup"]
+
+
 # ---- a training loop of Megatron's -------------------------------------------
 
 

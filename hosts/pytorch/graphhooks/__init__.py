@@ -3,6 +3,8 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+import sys
+
 from ._version import __version__
 from .errors import Error
 from .model import Model
@@ -49,6 +51,10 @@ def attach(model, layers=None, *, parts=None, generators=(),
             raise
         raise Error("torch is missing: pip install torch") from None
 
+    if "megatron.core" in sys.modules:
+        from .megatron.names import point_out
+
+        point_out(model)
     return attach_torch(model, layers, parts=parts, generators=generators,
                         gradients=gradients, **options)
 

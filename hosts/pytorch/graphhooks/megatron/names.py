@@ -7,9 +7,14 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import importlib
+import logging
 import types
 
+import torch
+
 from ..errors import Error
+
+log = logging.getLogger("graphhooks")
 
 CHECKED = ("0.19.2",)
 
@@ -63,6 +68,17 @@ def load() -> types.SimpleNamespace:
             setattr(found, name.split(".")[0], _find(where,
                                                      name.split(".")[0]))
     return found
+
+
+def point_out(model) -> None:
+    """That a model which is attached as any other one is Megatron's."""
+    layer = _find("megatron.core.transformer.module", "GraphableMegatronModule")
+    if layer is None or not isinstance(model, torch.nn.Module):
+        return
+    if any(isinstance(module, layer) for module in model.modules()):
+        log.warning("the model has layers of Megatron-Core: graphhooks."
+                    "megatron.attach knows its scopes, process groups and "
+                    "schedules, and what these leave in a layer")
 
 
 def _find(where: str, name: str):
