@@ -123,7 +123,9 @@ void gh_move_abandon(struct gh_offload *o, struct gh_instance *i)
     if (i->state == GH_INSTANCE_READING) {
         gh_move_unload(o, i);
     }
-    (void)gh_move_note_end(o, i, NULL);
+    if (i->slot == GH_SLOT_NONE) { /* a slot may be another one's by now */
+        (void)gh_move_note_end(o, i, NULL);
+    }
     gh_move_unlink(o, i);
     gh_move_end(o, i);
     gh_move_cancel(o, i);

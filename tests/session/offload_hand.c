@@ -217,6 +217,45 @@ static void test_last_reader_elsewhere(void)
     saver_close(&sv);
 }
 
+/* A flight that forgets its group: the slot goes on without it, and the next
+ * one's is refused. */
+static void forget(uint32_t m, int stream, bool saves)
+{
+    enter(0, GH_FORWARD, m, stream, 0);
+    if (saves) {
+        (void)save(100 + m, stream);
+        gh_offload_commit(sv.session, 0, OWN_A, NULL);
+    }
+    leave(0, GH_FORWARD, m, stream, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t segment = i == 2 ? 0 : 1;
+        const gh_direction direction = i == 0 ? GH_FORWARD : GH_BACKWARD;
+
+        enter(segment, direction, m, stream, 0);
+        leave(segment, direction, m, stream, 0);
+    }
+}
+
+/* It ends with the step, when the slot is another microbatch's. */
+static void test_a_group_that_is_never_loaded(void)
+{
+    struct saver_options o = stays;
+
+    o.slots = 1;
+    if (!open_with(&o)) {
+        return;
+    }
+    for (int step = 0; step < 4; step++) {
+        forget(0, step % 3, true);
+        forget(1, (step + 1) % 3, false);
+        gh_iteration_end(sv.session, NULL);
+    }
+    is_int(toy_races(&sv.toy), 0,
+           "what a slot had of a group that was never loaded is the next "
+           "one's");
+    saver_close(&sv);
+}
+
 /* Three evaluations, each saved on one stream and committed on the next. */
 static void test_last_reader_of_an_evaluation(void)
 {
@@ -914,6 +953,7 @@ int main(void)
     }
     test_last_reader_elsewhere();
     test_last_reader_of_an_evaluation();
+    test_a_group_that_is_never_loaded();
     test_load_before_commit();
     test_saves_that_teach_nothing();
     test_wrong_calls_in_a_recording();
