@@ -127,6 +127,34 @@ def test_with_megatrons_data_parallel(kind, scope, options):
             wrap=wrapped(**options))
 
 
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+@pytest.mark.parametrize("kind", ["dense", "padded"])
+def test_graphs_add_to_the_buffers_of_data_parallel(kind, granularity):
+    """So its hooks find nothing to add for the layers."""
+    found: list = []
+
+    def wrap(core):
+        model = wrapped()(core)
+        layers = {p for layer in core.decoder.layers
+                  for p in layer.parameters()}
+        for p in layers:
+            accumulated = p.expand_as(p).grad_fn.next_functions[0][0]
+            accumulated.register_prehook(
+                lambda grads: found.append(grads[0] is not None))
+            model.grad_accs.append(accumulated)
+        return model
+
+    def train(each):
+        found.clear()
+        with_buffers()(each)
+
+    compare(train, kind, "", wrap=wrap, attach={"granularity": granularity})
+    params = len(found) // sum(COUNTS)
+    # In the first two steps the last of it is recorded.
+    assert not any(found[sum(COUNTS[:2]) * params:])
+    assert all(found[:params])
+
+
 def test_hooks_of_the_gather_are_as_they_were_after_a_detach():
     training = Training("dense", "attn", wrapped(**GATHER))
     layer = training.core.decoder.layers[0]

@@ -12,6 +12,7 @@ A folder of its own, and the only place that knows Megatron's names:
     random.py      generators of random numbers that layers draw from
     offload.py     what goes to the host's memory, by Megatron's names
     weights.py     gradients of weights that its modules put off
+    gradients.py   gradients that its DistributedDataParallel adds up
     hooks.py       hooks of its DistributedDataParallel on covered modules
     environment.py variables and wrappers that graphs depend on
     helper.py      the methods that a training loop of Megatron's calls

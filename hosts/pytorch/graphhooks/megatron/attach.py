@@ -15,6 +15,7 @@ from ..torch import attach as attach_torch
 from . import environment, names as megatron_names
 from .chunk import Whole
 from .fp8 import Quantization
+from .gradients import add_in_graphs
 from .groups import group_of
 from .hooks import ParameterHooks
 from .offload import Offloading, words_of as offload_words
@@ -130,6 +131,7 @@ class Attached:
 
     def _open(self, names, config, chunk, layers, seams, options) -> None:
         options = {"generators": generators_of(names), **options}
+        add_in_graphs(chunk, [seam.body for seam in seams])
         if options.get("group") is None:
             options["group"] = group_of(names, config, self._settings.words,
                                         layers)

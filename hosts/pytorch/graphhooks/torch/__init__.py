@@ -61,6 +61,7 @@ A folder reads those after it, and none before it:
       home.py           where graphs leave them
       parameters.py     which of them a graph puts there, and how
       watchers.py       who waits for them
+      away.py           those that an engine has elsewhere
       asked.py          passes that are asked for some of them alone
       writes.py         on which streams, one after the other
       landing.py        to places of ours within a graph

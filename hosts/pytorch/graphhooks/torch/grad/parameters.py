@@ -34,6 +34,7 @@ from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
 from ..guard.places import is_trained, lent
 from . import asked
+from .away import putting
 from .contributions import Others, Shares
 from .home import Home, is_at
 from .watchers import ADDED, fate, is_held, is_watched
@@ -60,6 +61,7 @@ class Parameters:
         self.shares = Shares(comparisons)
         self.adds: bool | None = None  # its graphs to `.grad`, or they write
         self._outlast = False  # gradients a forward
+        self.putting = putting(modules)  # those that an engine has elsewhere
         self.homes: list[Home] = []  # where, once a backward is recorded
         self.asked: asked.Asked | None = None  # of some, by a pass at hand
         self._unsort()
@@ -229,6 +231,15 @@ class Parameters:
             found.append(private.make_subclass(type(p), p.data, True))
             vars(found[-1]).update(vars(p))
         return found
+
+    def put_away(self, aliases) -> list:
+        """Handles of hooks by which an engine's functions do so."""
+        if not self.putting:
+            return []
+        ours = set(self.returned) & self.putting.keys()
+        return [alias.register_post_accumulate_grad_hook(self.putting[p])
+                for p, alias in zip(self.all, aliases)
+                if p in ours and alias is not p]
 
     def replaced_by(self, aliases):
         """The modules, and objects that they read, with these for their

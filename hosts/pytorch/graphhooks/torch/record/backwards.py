@@ -167,6 +167,7 @@ def take_grads(segment, instance: Instance, grads):
     inputs = strides.Laid(instance.inputs)
     returned = strides.Laid([leaves[p] for p in parameters.returned])
     instance.spent = True
+    putting = parameters.put_away(instance.leaves)
     reading = segment.owner.offload.reading(segment, instance)
     try:
         with undisturbed(segment.draws), \
@@ -174,6 +175,8 @@ def take_grads(segment, instance: Instance, grads):
             torch.autograd.backward(
                 [instance.live[i] for i in instance.wanted], grads)
     finally:
+        for handle in putting:
+            handle.remove()
         of_inputs = inputs.out(_taken(instance.inputs))
         of_parameters = dict(zip(leaves, _taken(leaves.values())))
         of_parameters.update(zip(parameters.returned, returned.out(
