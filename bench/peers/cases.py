@@ -82,7 +82,7 @@ QUICK_SHAPES = {
 }
 # Those of the rows of Transformer Engine's layers; hybrids have as many
 # layers as their patterns.
-_SMALL, _LARGE = (24, 1024, 512), (16, 4096, 4096)
+_SMALL, _LARGE = (24, 1024, 512), (8, 4096, 4096)
 TE_KINDS = {
     "dense": (_SMALL, {"kind": "dense"}),
     "dense_fp8": (_SMALL, {"kind": "dense", "fp8": "delayed"}),

@@ -241,11 +241,11 @@ def ready(worker: Worker, book: Book) -> bool:
 def jobs_of(options, work: list) -> list[tuple]:
     jobs = []
     for turn in range(options.turns):
-        for row in options.rows:
-            if turn and row in cases.ONE_TURN:
-                continue
-            jobs += [(row, turn, case) for case in work
-                     if cases.fits(row, case.kind)]
+        jobs += [(row, turn, case) for row in options.rows for case in work
+                 if cases.fits(row, case.kind)
+                 and not (turn and row in cases.ONE_TURN)]
+    if options.by_case:
+        jobs.sort(key=lambda job: work.index(job[2]))
     return jobs
 
 
@@ -335,6 +335,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--quick")
     add("--quick", action="store_true",
         help="small shapes, few steps, one turn")
+    add("--by-case", action="store_true",
+        help="all rows of a case after each other, so that --budget leaves "
+        "whole cases out")
     add("--merge", action="store_true", help="keep rows that are in OUTDIR")
     add("--device", choices=("cuda", "cpu"), default="cuda",
         help="cpu: a look without a GPU, best with --quick; torch/eager, and "

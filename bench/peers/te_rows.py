@@ -28,6 +28,7 @@ class Eager(Row):
     """The others are this one with something turned on."""
 
     graphs = "off"
+    options: dict = {}  # of an attach
 
     def build(self):
         case = self.case
@@ -41,7 +42,7 @@ class Eager(Row):
             pattern=case.pattern)
         self.training = megatron_model.Megatron(
             shape, self.graphs, self.device, number=SEED, rate=LEARNING_RATE,
-            warmup=self.plain)
+            warmup=self.plain, **self.options)
         self.training.reset()
 
     def prepare(self):
@@ -80,9 +81,10 @@ class FullIteration(Eager):
 
 class Scope(Eager):
     graphs = "scope"
+    options = {"verify": "off"}
 
 
-class Chunk(Eager):
+class Chunk(Scope):
     graphs = "chunk"
 
 

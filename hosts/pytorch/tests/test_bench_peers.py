@@ -341,6 +341,9 @@ def test_rows_of_transformer_engine_have_shapes_of_their_own(peers, capsys):
     assert ("te/chunk", "moe") not in jobs
     assert ("te/full_iteration", "moe") not in jobs
     assert ("te/local", "moe") not in jobs
+    options.by_case = True
+    assert [job[2].kind for job in peers["run"].jobs_of(options, work)] \
+        == ["dense"] * 6 + ["moe"] * 3
     with pytest.raises(SystemExit):
         peers["run"].parse(["out", "--rows", "te/te,torch/eager"])
     assert "shapes of their own" in capsys.readouterr().err
