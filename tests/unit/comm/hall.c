@@ -64,6 +64,9 @@ static void test_a_hall(void)
     ok(gh_hall_is_full(three, 3), "and the one that has left is not");
     gh_hall_leave(three, 3);
     gh_hall_leave(NULL, 0);
+    one = enter(1);
+    ok(!gh_hall_is_full(one, 1), "what all have left is gone");
+    gh_hall_leave(one, 1);
 }
 
 static void test_two_halls(void)

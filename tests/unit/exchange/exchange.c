@@ -204,7 +204,10 @@ static int n_memory, n_objects;
 static char pool[256]; /* addresses: what is left there leaks nothing */
 static size_t n_taken;
 static uint64_t last_alloc;
-static bool ended, idle, reaches;
+static bool ended, idle, reaches, captures;
+static void *busy;      /* a stream of the exchange's that is not idle */
+static void *put_on[N]; /* the streams of the last puts */
+static uint32_t n_puts, n_recorded;
 static unsigned char ready[N], arrived[N], gone[N];
 
 struct gh_device_before gh_device_enter(struct gh_device *dev)
@@ -367,8 +370,10 @@ gh_status gh_device_put(struct gh_device *dev, void *dst, const void *src,
     (void)dev;
     (void)dst;
     (void)src;
-    (void)stream;
     (void)error;
+    if (bytes > 1) { /* no sign */
+        put_on[n_puts++ % N] = stream;
+    }
     note("put%d ", (int)bytes);
     return GH_OK;
 }
@@ -466,7 +471,7 @@ gh_status gh_device_stream_ask(struct gh_device *dev, void *stream,
 {
     (void)dev;
     (void)error;
-    *idle_p = stream != STREAM || idle;
+    *idle_p = stream != busy && (stream != STREAM || idle);
     return GH_OK;
 }
 
@@ -487,6 +492,7 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
     (void)event;
     (void)stream;
     (void)error;
+    n_recorded++;
     return GH_OK;
 }
 
@@ -504,7 +510,7 @@ enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream)
 {
     (void)dev;
     (void)stream;
-    return GH_CAPTURING_NO;
+    return captures ? GH_CAPTURING_YES : GH_CAPTURING_NO;
 }
 
 /* ---- exchanges ----------------------------------------------------------- */
@@ -534,6 +540,9 @@ static void reset(gh_exchange_kind kind)
     n_gathers = changed_gather = failed_gather = 0;
     comms_open = n_memory = n_objects = 0;
     ended = idle = reaches = job_is_over = true;
+    captures = false;
+    busy = NULL;
+    n_puts = n_recorded = 0;
     memset(ready, 0, sizeof(ready));
     memset(arrived, 0, sizeof(arrived));
     memset(gone, 0, sizeof(gone));
@@ -935,6 +944,84 @@ static void test_missed(void)
     }
 }
 
+/* One of the exchange's own streams waits for something. */
+static void test_a_lane_that_waits(void)
+{
+    gh_exchange *x = begin(GH_EXCHANGE_COPY);
+
+    ok(x->n_lanes > 1, "copies go on several streams");
+    busy = x->lanes[0].stream;
+    ok(!gh_exchange_let_go(x, STREAM), "none is let go while one of them waits");
+    ok(strstr(said, "its streams wait for something else still") != NULL,
+       "which is said: %s", said);
+    busy = NULL;
+    ok(gh_exchange_let_go(x, STREAM), "until it has ended");
+    gh_exchange_close(x);
+}
+
+static void test_over_and_waited_for(void)
+{
+    gh_exchange *x = begin(GH_EXCHANGE_COPY);
+
+    idle = false;
+    is_status(gh_exchange_await(x, STREAM, &err), GH_ERR_RANKS, &err,
+              "nobody comes");
+    said[0] = '\0';
+    is_status(gh_exchange_await(x, STREAM, &err), GH_ERR_RANKS, &err,
+              "a wait after that is refused");
+    ok(strstr(said, "its streams wait for something else still") != NULL,
+       "but tries to let the stream go: %s", said);
+    gh_exchange_close(x);
+}
+
+/* ---- by copies ----------------------------------------------------------- */
+
+static void test_each_peer_has_a_stream(void)
+{
+    const gh_exchange_op op = { .struct_size = sizeof(op),
+                                .stream = STREAM,
+                                .send = said,
+                                .capacity = 100 };
+    gh_exchange *x = begin(GH_EXCHANGE_COPY);
+
+    is_status(gh_exchange_issue(x, &op, &err), GH_OK, &err, "parts are put");
+    is_int(n_puts, N - 1, "one to each peer");
+    ok(put_on[0] != put_on[1] && put_on[1] != put_on[2] &&
+           put_on[0] != put_on[2],
+       "and each on a stream of its own");
+    gh_exchange_close(x);
+}
+
+/* Where the host captures the stream, nothing says when its graph has run. */
+static void test_captured(void)
+{
+    const gh_exchange_op op = { .struct_size = sizeof(op),
+                                .stream = STREAM,
+                                .send = said,
+                                .capacity = 100 };
+    gh_exchange *x = begin(GH_EXCHANGE_NCCL);
+
+    is_status(gh_exchange_issue(x, &op, &err), GH_OK, &err, "parts are sent");
+    is_int(n_recorded, 1, "and their end is marked");
+    captures = true;
+    is_status(gh_exchange_issue(x, &op, &err), GH_OK, &err,
+              "and are captured");
+    is_int(n_recorded, 1, "where no mark is");
+    gh_exchange_close(x);
+}
+
+static void test_a_window_of_the_hosts(void)
+{
+    static char window[1000];
+    gh_exchange *x = NULL;
+
+    reset(GH_EXCHANGE_NCCL);
+    desc.window = window;
+    is_status(open_exchange(&x), GH_OK, &err, "a host brings its window");
+    gh_exchange_close(x);
+    is_over("which stays the host's", 0);
+}
+
 /* ---- by NCCL ------------------------------------------------------------- */
 
 static void test_parts(void)
@@ -975,6 +1062,11 @@ int main(void)
     test_ends();
     test_an_abort_that_stays();
     test_missed();
+    test_a_lane_that_waits();
+    test_over_and_waited_for();
+    test_each_peer_has_a_stream();
+    test_captured();
+    test_a_window_of_the_hosts();
     test_parts();
     return done_testing();
 }

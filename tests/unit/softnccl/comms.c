@@ -193,6 +193,41 @@ static void test_bytes(void)
 
 /* ---- aborts -------------------------------------------------------------- */
 
+static void test_averages(void)
+{
+    begin(2);
+    for (int rank = 0; rank < 2; rank++) {
+        for (int i = 0; i < 4; i++) {
+            from[rank][i] = (float)(1 + 2 * rank + 10 * i);
+        }
+        still.rank = rank;
+        ncclReduceScatter(from[rank], into[rank], 2, ncclFloat32, ncclAvg,
+                          comms[rank], still_stream(rank));
+    }
+    still_settle();
+    ok(into[0][0] == 2.0f && into[0][1] == 12.0f && into[1][0] == 22.0f &&
+           into[1][1] == 32.0f,
+       "each rank gets its part of the average: %g %g, %g %g", into[0][0],
+       into[0][1], into[1][0], into[1][1]);
+    end("averages", 2);
+}
+
+/* As many floats of both, but of another sum. */
+static void test_other_operations(void)
+{
+    begin(2);
+    for (int rank = 0; rank < 2; rank++) {
+        still.rank = rank;
+        ncclAllReduce(from[rank], into[rank], 4, ncclFloat32,
+                      rank == 0 ? ncclSum : ncclMax, comms[rank],
+                      still_stream(rank));
+    }
+    is_int(still_reports(), 1, "a sum and a maximum do not meet");
+    ok(strstr(still_report(0), "mismatch") != NULL, "which is said: %s",
+       still_report(0));
+    end("other operations", 2);
+}
+
 static void test_abort(void)
 {
     begin(N);
@@ -227,6 +262,20 @@ static void test_abort(void)
     still_leave(others[0], 0);
     still_leave(others[2], 2);
     end("an abort", N);
+}
+
+static void test_abort_of_one_of_two(void)
+{
+    begin(2);
+    still.rank = 1;
+    ncclCommAbort(comms[1]);
+    comms[1] = NULL;
+    still.rank = 0;
+    is_int(error_of(comms[0]), ncclRemoteError,
+           "of two ranks the other one learns of an abort");
+    ncclCommAbort(comms[0]);
+    comms[0] = NULL;
+    end("an abort of one of two", 2);
 }
 
 /* An abort waits for the device, where nobody else keeps it busy. */
@@ -628,7 +677,10 @@ int main(void)
     test_messages();
     test_order_of_messages();
     test_bytes();
+    test_averages();
+    test_other_operations();
     test_abort();
+    test_abort_of_one_of_two();
     test_abort_waits();
     test_abort_of_a_start();
     test_abort_of_a_split();

@@ -149,6 +149,28 @@ static void test_who_counts(void)
     }
 }
 
+/* A rank comes by the thread that came for it last, be it with a graph. */
+static void test_another_thread(void)
+{
+    begin(2);
+    still.capture = 1;
+    sum(comms[0], 0);
+    sum(comms[1], 1);
+    still.capture = 0;
+    still.rank = 2;
+    still_launch();
+    still_settle();
+    still_forget_graphs();
+    sum(comms[1], 1);
+    still.threads[0] = SOFTCUDA_THREAD_GONE;
+    stuck_watch(GRACE_MS);
+    is_int(still_reports(), 0, "the thread that has come for a rank may again");
+    still.threads[2] = SOFTCUDA_THREAD_GONE;
+    stuck_watch(GRACE_MS);
+    is_int(still_reports(), 1, "until it has ended too");
+    end("another thread", 2);
+}
+
 static void test_who_has_left(void)
 {
     begin(N);
@@ -500,6 +522,7 @@ int main(void)
 {
     test_grace();
     test_who_counts();
+    test_another_thread();
     test_who_has_left();
     test_several();
     test_hope_of_another();
