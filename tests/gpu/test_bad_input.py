@@ -443,6 +443,52 @@ class SparseBuffer(Block):
                                                 for one in x]))
 
 
+class Doubled(torch.Tensor):
+    """Has its numbers in a tensor within it, as quantized weights do."""
+
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device)
+
+    def __init__(self, inner) -> None:
+        self.inner = inner
+
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, meta, size, stride):
+        return Doubled(inner["inner"])
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return function(*[a.inner * 2 if isinstance(a, cls) else a
+                          for a in args], **(kwargs or {}))
+
+
+class Scaled(Block):
+    def forward(self, x):
+        return super().forward(x) * self.weight
+
+
+def put_scales(run) -> None:
+    for layer in run.model.layers:
+        layer.register_buffer("weight", Doubled(torch.ones(
+            WIDTH, device=DEVICE)), persistent=False)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_weight_with_its_numbers_elsewhere_is_eager(pair, grain):
+    def train(run):
+        run.steps([1, 2])
+        for layer in run.model.layers:
+            layer.weight.inner = layer.weight.inner * 2
+        run.steps([2, 1])
+
+    pair(train, grain=grain, make=Scaled, before=put_scales, replays=False,
+         refused="is a Doubled, whose numbers are in tensors within it")
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_sparse_buffer_is_eager(pair, grain):
     pair(lambda r: r.steps([1, 2, 1]), grain=grain, make=SparseBuffer,

@@ -42,7 +42,9 @@ from .uses import Uses
 log = logging.getLogger("graphhooks")
 
 
-_EARLY = 10  # steps in which engines may still put hooks on nodes
+# Steps in which engines may still put hooks on nodes, and in which it is looked
+# at who keeps outputs.
+_EARLY = 10
 _MANY = 64  # microbatches of a first step
 
 
@@ -240,6 +242,9 @@ class Attached(Owner):
             segment.seen = -1
             if segment.weights is not None:
                 segment.weights.step()
+            segment.copy_out()
+            if self.steps < _EARLY:
+                segment.note_piles()
         self.verify.step()
         self.offload.step()
         self.captures.step()

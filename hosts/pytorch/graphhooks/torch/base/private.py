@@ -84,6 +84,9 @@ try:
     # Another of the same memory and of a type of Python's, which is a leaf.
     make_subclass = torch.Tensor._make_subclass
 
+    # How many tensors, or what else, have the memory of one.
+    _count_of_storage = torch._C._storage_Use_Count
+
     # ---- operations ----------------------------------------------------
     # One launch for many tensors.
     foreach_copy = torch._foreach_copy_
@@ -217,6 +220,10 @@ def is_fsdp(module) -> bool:
 def ddp_runs() -> bool:
     """Whether a forward of DistributedDataParallel is on its way."""
     return DistributedDataParallel._active_ddp_module is not None
+
+
+def uses_of_memory(tensor) -> int:
+    return _count_of_storage(tensor.untyped_storage()._cdata)
 
 
 # ---- torch.distributed ------------------------------------------------------

@@ -38,7 +38,9 @@ class Nothing:
         fill()."""
         places, zeros = [], []
         for g in gradients:
-            for piece in g.as_strided((g.numel(),), (1,)).split(_PIECE):
+            # Not views of it: one is counted as who keeps it (home.py).
+            flat = g.data.as_strided((g.numel(),), (1,))
+            for piece in flat.split(_PIECE):
                 places.append(piece)
                 zeros.append(self._like(g)[:piece.numel()])
         return places, zeros
@@ -62,6 +64,8 @@ def prepare(segment, backward) -> list:
     segment.take_back(backward.home)
     segment.owner.make_way(backward.serial, backward.flight[0])
     if segment.parameters.adds:
+        if backward.own and backward.own[0].grad is None:
+            segment.copy_out()
         return prepare_to_add(backward, segment.owner.nothing)
     for p in backward.own:
         if p.grad is not None:  # so many microbatches were not expected

@@ -9,6 +9,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from sys import getrefcount
+
 from ..base.memory import unowned
 from ..guard.places import address
 
@@ -41,6 +43,20 @@ class Home:
             if self.gradients[p].data_ptr() != memory.data_ptr():
                 self.gradients[p] = memory.data
         return True
+
+    def copy_out(self, lists: int) -> bool:
+        """Who holds a tensor that was `.grad` and is not any more keeps what
+        is in it; whether somebody does.  So many lists have these, besides."""
+        ours = 2 + lists  # with this one's, and that of who asks
+        counts = [*map(getrefcount, self.gradients.values())]
+        if max(counts, default=0) <= ours:
+            return False
+        kept = [p for p, count in zip(self.gradients, counts)
+                if count > ours and p.grad is not self.gradients[p]]
+        for p in kept:
+            gradient = self.gradients[p]
+            gradient.data = gradient.data.clone()
+        return bool(kept)
 
     def let_go(self, keeper) -> None:
         """What it has is in a pool that others use."""

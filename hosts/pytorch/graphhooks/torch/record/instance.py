@@ -17,7 +17,8 @@ class Instance:
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "node",
                  "attributes", "groups", "came", "signature", "pool", "given",
-                 "left", "looks", "apart", "kept", "work", "weights")
+                 "left", "looks", "apart", "kept", "work", "weights",
+                 "counts", "grown")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -53,6 +54,8 @@ class Instance:
         self.apart = None  # the pass beside the replay at hand
         self.work = None  # that its backward puts off (weights.py)
         self.weights: Backward | None = None  # the graph of that
+        self.counts = ()  # of tensors in the memory of each output
+        self.grown = 0  # steps in a row in which one has
         self.kept = 0  # bytes that a forward keeps for its backward
 
     @property

@@ -41,6 +41,16 @@ class WayBack(Called):
                 backward.gradients = [home.gradients[p]
                                       for p in backward.own]
 
+    def copy_out(self) -> None:
+        """What somebody keeps of gradients, before graphs write there."""
+        if self.sums.is_summing():
+            return  # who keeps some itself
+        for home in self.parameters.homes:
+            if home.copy_out(sum(
+                    i.backward is not None and i.backward.home is home
+                    for i in self.instances.values())):
+                self.take_back(home)
+
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
         now = current_pass()

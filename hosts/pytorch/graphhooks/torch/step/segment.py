@@ -16,11 +16,13 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import operator
+
 from torch import is_anomaly_enabled, is_grad_enabled
 from torch.nn.utils import parametrize
 
 from ... import _abi
-from ..base import tree
+from ..base import private, tree
 from ..base.notices import EAGER, REFUSED
 from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of
 from ..grad import watchers
@@ -34,6 +36,7 @@ from .replay import replay
 from .served import fit, is_at_home
 from .site import Site, why_left_alone
 
+_PILE = 3  # steps in a row in which it has grown
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
 
@@ -137,6 +140,20 @@ class Segment(WayBack):
         if not self.parameters.adds:
             self.parameters.homes = [h for h in self.parameters.homes
                                      if h.bank != bank]
+
+    def note_piles(self) -> None:
+        """Whether somebody keeps more of what comes out of it each step,
+        which replays overwrite."""
+        for instance in self.instances.values():
+            counts = [*map(private.uses_of_memory, instance.outputs)]
+            grows = any(map(operator.gt, counts, instance.counts))
+            instance.counts = counts
+            instance.grown = instance.grown + 1 if grows else 0
+            if instance.grown == _PILE:
+                self.owner.say(self.name, "somebody keeps what comes out of "
+                               "it, or a view of that, for more and more "
+                               "steps, and the next microbatches overwrite "
+                               "it: keep clones")
 
     # ---- forward --------------------------------------------------------
 

@@ -116,9 +116,15 @@ def why_left_alone(module) -> str | None:
                     "weights in a list besides")
         if getattr(inner, "sparse", False) is True:
             return f"{name} has sparse gradients, whose sizes change"
-        if any(t is not None and t.layout != torch.strided
-               for t in (*private.parameters_of(inner).values(),
-                         *private.buffers_of(inner).values())):
+        tensors = {n: t for n, t in (*private.parameters_of(inner).items(),
+                                     *private.buffers_of(inner).items())
+                   if t is not None}
+        for n, t in tensors.items():
+            if hasattr(t, "__tensor_flatten__"):
+                return (f"{n} of {name} is a {type(t).__name__}, whose numbers "
+                        "are in tensors within it, and these may be others at "
+                        "any time: leave the layer out")
+        if any(t.layout != torch.strided for t in tensors.values()):
             return (f"{name} has a sparse parameter or buffer, which has no "
                     "address")
     return None
