@@ -126,6 +126,30 @@ def trained(pair, *, model=Texts, make=Packing, packed=PACKED, **how):
                 **how)
 
 
+class Writes(Packing):
+    """Into a tensor that is none of its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = [torch.ones(1).cuda()]
+
+    def forward(self, x, cu_seqlens, max_seqlen=TOKENS):
+        x = super().forward(x, cu_seqlens, max_seqlen)
+        self.kept[0].data.add_(x.detach().abs().mean())
+        return x * self.kept[0].clone()
+
+
+@GRAIN
+def test_a_trial_leaves_what_a_layer_writes_in_an_attribute(pair, grain):
+    def train(run):
+        run.steps()
+        for layer in run.model.layers:
+            run.note(layer.kept[0])
+
+    pair(train, model=Texts, make=Writes, packed=PACKED, grain=grain,
+         verify="off")
+
+
 # ---- one recording, any sequences ------------------------------------------
 
 

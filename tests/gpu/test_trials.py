@@ -198,7 +198,8 @@ def test_a_weight_that_is_written_is_written_once(pair):
             self.attn.out.weight.data.mul_(0.9)
             return super().forward(x, cu_seqlens, max_seqlen)
 
-    trained(pair, Decays)
+    trained(pair, Decays, replays=None, eager=None,
+            refused="cannot be had again: it writes a parameter")
 
 
 @GRAIN

@@ -22,6 +22,7 @@ import os
 import graphhooks
 import pytest
 import silent_cases
+import test_once
 import test_packed
 from graphhooks import Error
 from graphhooks.torch.base import memory
@@ -278,6 +279,39 @@ def test_nothing_is_found_where_nothing_is(pair, grain, options):
     assert found(run)["differences"] == found(run)["failures"] == {}
     assert found(run)["cannot_tell"] == 0
     assert found(run)["forwards"] >= 9 and found(run)["backwards"] >= 9
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("where", ["buffer", "attribute", "global"])
+def test_what_a_layer_writes_besides_is_written_once(pair, grain, where):
+    """A pass that is run twice leaves as much as one."""
+    run = pair(lambda run: test_once.train(run, [where], [2, 1, 2, 2]),
+               grain=grain, make=lambda: test_once.Once([where]),
+               verify="always", eager=None)
+    assert found(run)["differences"] == found(run)["failures"] == {}
+    assert found(run)["forwards"] > 0 and found(run)["backwards"] > 0
+
+
+class Decays(Scaled):
+    """A weight, where nobody is told of it."""
+
+    def forward(self, x):
+        self.mlp.up.weight.data.mul_(type(self).scale)
+        return Block.forward(self, x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_layer_that_writes_its_weights_runs_once(pair, grain, at):
+    """From the beginning, or when its graphs have run."""
+    kind = make(forward=Decays.forward)
+
+    def train(run):
+        for step in range(6):
+            kind.scale = 0.9 if step >= at else 1.0
+            run.step(2)
+
+    pair(train, make=kind, grain=grain, verify="always", judge=False)
 
 
 class Mains(Block):

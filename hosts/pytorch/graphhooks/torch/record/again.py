@@ -14,10 +14,11 @@ import contextvars
 import torch
 
 from ..base import memory, private, tree
-from ..base.comparisons import same_bits
+from ..base.comparisons import first_difference, same_bits
 from ..base.questions import AGAIN
 from ..base.switches import autocast, switched, switches
 from ..grad import contributions
+from ..grad.strides import memory_of
 from ..guard import flags
 from ..guard.attributes import Attributes
 from ..guard.settings import Settings
@@ -62,18 +63,78 @@ class Modes:
                 variable.reset(token)
 
 
+class Contents:
+    """What is in tensors, as it is when this is made."""
+
+    def __init__(self, tensors):
+        with torch.no_grad():
+            self.kept = [(t, memory_of(t.data).clone()) for t in tensors]
+
+    def now(self) -> "Contents":
+        """Of the same."""
+        return Contents([t for t, _ in self.kept])
+
+    def put_back(self) -> None:
+        for tensor, copy in self.kept:
+            memory_of(tensor.data).copy_(copy)  # autograd does not hear of it
+
+    def pairs(self) -> list:
+        """What is there by now, and what was."""
+        return [(memory_of(t.data), copy) for t, copy in self.kept]
+
+
+def elsewhere(sites, attributes: Attributes, settings: Settings) -> list:
+    """Tensors that modules may write besides their buffers: those that they
+    have in attributes, or read elsewhere, as tables of quantizers are."""
+    modules = [m for site in sites for m in site.module.modules()]
+    own = [t for m in modules for t in (*private.parameters_of(m).values(),
+                                        *private.buffers_of(m).values())
+           if t is not None]
+    own += [main for t in own for main in [vars(t).get("main_grad")]
+            if isinstance(main, torch.Tensor)]
+    known = {_address(t) for t in own if t.layout == torch.strided}
+    found = {id(t): t for t in attributes.tensors() + settings.tensors()}
+    return [t for t in found.values()
+            if type(t) is torch.Tensor and t.layout == torch.strided
+            and not (t.is_meta or t.is_inference())
+            and _address(t) not in known]
+
+
+def _address(tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
 @contextlib.contextmanager
 def traceless(owner, sites):
-    """What modules leave in Python has not been."""
+    """What modules leave in Python has not been, nor what they have written
+    that is not in their buffers.  Those that write their parameters are none
+    to run once more, and are told so when these are as they were."""
     segment = _Sites(owner, sites)
     attributes = Attributes(segment)
     owner.things.look()
     settings = Settings(sites, owner.things)
+    written = Contents(elsewhere(sites, attributes, settings))
+    weights = Contents(_weights(owner, sites))
     try:
         yield settings
     finally:
         attributes.put_back()
         settings.put_back()
+        written.put_back()
+        are_written = first_difference(weights.pairs()) is not None
+        if are_written:
+            weights.put_back()
+    if are_written:
+        raise tree.Unfit("it writes a parameter")
+
+
+def _weights(owner, sites) -> list:
+    """Parameters, where there is room for copies: few modules write them."""
+    found = {id(p): p for site in sites for m in site.module.modules()
+             for p in private.parameters_of(m).values()
+             if p is not None and p.layout == torch.strided}
+    nbytes = sum(p.nbytes for p in found.values())
+    return [*found.values()] if memory.has_room(owner.device, nbytes) else []
 
 
 class _Sites:
@@ -107,7 +168,8 @@ def beforehand(segment, instance: Instance, is_wanted) -> Instance | None:
     together, or none does."""
     owner = segment.owner
     answer = _IMPOSSIBLE
-    if is_wanted and memory.has_room(owner.device, instance.kept):
+    if is_wanted and memory.has_room(owner.device, instance.kept + sum(
+            p.nbytes for p in segment.parameters.all)):
         answer = _NEEDED if contributions.functions(instance.live) \
             not in owner.gone_back else _NOT_NEEDED
     if owner.ranks.worst(segment, AGAIN, answer) != _NEEDED:
@@ -131,6 +193,8 @@ def _try(segment, instance: Instance) -> tuple:
             return again, _OTHER, _OTHERWISE
     except torch.OutOfMemoryError:
         return None, _NO_ROOM, ""
+    except tree.Unfit as unfit:
+        return None, _OTHER, f"cannot be had again: {unfit}"
     except Exception as failure:  # whatever the modules raise
         return None, _OTHER, f"raises {type(failure).__name__}: " \
             + str(failure).partition("\n")[0]

@@ -1,8 +1,9 @@
 """A pass that is run apart: eagerly, and on copies of all that it could write,
 so that the training goes on as if it had not been.
 
-    Before  what the pass begins with: random numbers and buffers, as they are
-            before a graph runs in its place
+    Before  what the pass begins with: random numbers, buffers, and what is in
+            other tensors that the modules may write, as they are before a
+            graph runs in its place
     Apart   the pass: what comes out of the modules, with autograd's graph,
             and the gradients that come of it
 
@@ -29,7 +30,7 @@ from ..guard.attributes import Attributes
 from ..guard.draws import all_numbers
 from ..guard.places import lent
 from ..guard.settings import Settings
-from .again import traceless
+from .again import Contents, elsewhere, traceless
 from .backwards import take_grads
 from .instance import Instance
 from .recording import Results, note_uses, undisturbed
@@ -50,6 +51,8 @@ class Before:
         self.others = [t for t in written(segment, Attributes(segment),
                                           settings) if id(t) not in theirs]
         self._copies = _copies([b for *_, b in self.buffers])
+        self.contents = Contents(elsewhere(
+            segment.sites, Attributes(segment), settings))
 
     def copies(self) -> list:
         """Of the buffers, for a run to write."""
@@ -58,6 +61,7 @@ class Before:
     def put_back(self) -> None:
         """The pass has not been."""
         self.numbers.put_back()
+        self.contents.put_back()
         for (*_, buffer), copy in zip(self.buffers, self._copies):
             buffer.data.copy_(copy)
 
@@ -82,9 +86,9 @@ def _copies(tensors) -> list:
 class Apart(Instance):
     """One pass, beside that of an instance."""
 
-    __slots__ = ("segment", "beginning", "drawn", "left_off", "copies", "counts",
-                 "expected", "totals", "_mains", "_results", "_outer",
-                 "_inner", "_call", "_last")
+    __slots__ = ("segment", "beginning", "drawn", "left_off", "copies",
+                 "contents", "counts", "expected", "totals", "_mains",
+                 "_results", "_outer", "_inner", "_call", "_last")
 
     def __init__(self, segment, graph: Instance, beginning: Before):
         super().__init__(graph.signature)
@@ -95,6 +99,7 @@ class Apart(Instance):
         self.drawn = beginning.numbers  # so far
         self.left_off = None  # numbers, when the graph had run
         self.copies = beginning.copies()
+        self.contents = beginning.contents  # of other tensors, so far
         self.counts = False  # instead of the graph
         self.expected: tuple = ()  # gradients that autograd is given
         self.totals: list = []  # parameters, and what `.grad` is to be
@@ -127,7 +132,8 @@ class Apart(Instance):
             self.inputs, self._call = [*self._inner], call
             self._results = Results(self)
         since = len(self._results.tensors)
-        self._last = site, call, _copies(self.copies), self.drawn
+        self._last = site, call, _copies(self.copies), self.drawn, \
+            self.contents
         versions = [*map(private.version, self.inputs)]
         with self._alone([site], self.copies):
             self._results.note(self._play(site, call))
@@ -137,18 +143,26 @@ class Apart(Instance):
         return self.live[since:]
 
     def repeat(self) -> list:
-        """What comes out of the last module, and what it makes of buffers, if
-        it runs once more."""
-        site, call, before, drawn = self._last
-        now, self.drawn = self.drawn, drawn
+        """What comes out of the last module, and what it writes, if it runs
+        once more."""
+        site, call, before, drawn, contents = self._last
+        now = self.drawn, self.contents
+        self.drawn, self.contents = drawn, contents
         copies = _copies(before)
         results = Results(_with(self.inputs))
         try:
             with self._alone([site], copies):
                 results.note(self._play(site, call))
+            return results.tensors + self._written(copies)
         finally:
-            self.drawn = now
-        return results.tensors + copies
+            self.drawn, self.contents = now
+
+    def last(self, since: int) -> list:
+        """The same of the run that was."""
+        return [*self.live[since:], *self._written(self.copies)]
+
+    def _written(self, copies) -> list:
+        return [*copies, *(copy for _, copy in self.contents.kept)]
 
     def once_more(self) -> "Apart":
         """The same pass from the same beginning."""
@@ -185,7 +199,7 @@ class Apart(Instance):
         others = _copies(self.beginning.others)
         self.drawn.put_back()
         try:
-            with traceless(segment.owner, sites), \
+            with traceless(segment.owner, sites), self._where_it_writes(), \
                     lent(self.beginning.buffers, copies), \
                     segment.parameters.replaced_by(self.leaves), \
                     undisturbed(segment.draws), \
@@ -196,6 +210,18 @@ class Apart(Instance):
             theirs.put_back()
             for tensor, copy in zip(self.beginning.others, others):
                 memory_of(tensor.data).copy_(memory_of(copy))
+
+    @contextlib.contextmanager
+    def _where_it_writes(self):
+        """Tensors that nobody can lend have what the pass has left there so
+        far; in the end what the training has."""
+        theirs = self.contents.now()
+        self.contents.put_back()
+        try:
+            yield
+        finally:
+            self.contents = self.contents.now()
+            theirs.put_back()
 
     # ---- backward -------------------------------------------------------
 
@@ -219,9 +245,11 @@ class Apart(Instance):
             leaf.grad = copy_of(p.grad) if p in own and not alone \
                 and p.grad is not None else None
         self.copies = _copies([b for *_, b in self.beginning.buffers])
+        self.contents = self.contents.now()
         theirs = self.drawn.now()
         try:
             with traceless(segment.owner, segment.sites), \
+                    self._where_it_writes(), \
                     lent(self.beginning.buffers, self.copies):
                 # Functions may write what they are given, and give it back.
                 of_inputs, of_parameters, again = take_grads(
@@ -267,7 +295,9 @@ class Apart(Instance):
     def pairs_of_buffers(self) -> list:
         return [(f"the buffer {name}", buffer, copy)
                 for (_, name, buffer), copy
-                in zip(self.beginning.buffers, self.copies)]
+                in zip(self.beginning.buffers, self.copies)] + [
+            ("a tensor in an attribute, or outside of it", *pair)
+            for pair in self.contents.pairs()]
 
     # ---- in the place of the graph --------------------------------------
 
@@ -283,6 +313,7 @@ class Apart(Instance):
     def put_buffers(self) -> None:
         for (*_, buffer), copy in zip(self.beginning.buffers, self.copies):
             buffer.data.copy_(copy)
+        self.contents.put_back()
 
     def put_gradients(self, count: int) -> tuple:
         """Returns what autograd is given, so many."""

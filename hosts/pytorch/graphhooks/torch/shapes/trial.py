@@ -22,9 +22,10 @@ from torch import is_grad_enabled
 from ..base import private, tree
 from ..base.memory import is_dense
 from ..guard.attributes import Attributes
-from ..guard.draws import HostNumbers
+from ..guard.draws import HostNumbers, all_numbers
 from ..guard.places import lent
 from ..guard.settings import Settings
+from ..record.again import Contents, elsewhere, traceless
 from ..record.recording import undisturbed
 
 
@@ -56,18 +57,17 @@ def is_fit(site) -> bool:
 
 def run(site, given, fixed, difference: str):
     """The result of what the caller gave."""
-    generators = site.segment.owner.captures.generators
-    states = [g.get_state() for g in generators]
+    before = _drawn(site)
     apart = _Apart(site, *fixed)  # as it is before
     args, kwargs = given
     result = site.play(*args, **kwargs)
-    after = [g.get_state() for g in generators]
-    _put(generators, states)
+    after = before.now()
+    before.put_back()
     try:
         why = _compare(site, result, [held[2] for held in apart.buffers],
                        apart, difference)
     finally:
-        _put(generators, after)
+        after.put_back()
     if why is not None:
         site.segment.refuse(why)
     return result
@@ -76,19 +76,18 @@ def run(site, given, fixed, difference: str):
 def late(site, given, fixed, difference: str) -> str | None:
     """Of a module for which a graph has run already: why its result is
     another, or None.  Waits for the device."""
-    generators = site.segment.owner.captures.generators
-    states = [g.get_state() for g in generators]
+    before = _drawn(site)
     try:
         apart = _Apart(site, *fixed)
         first = _Apart(site, *given)
         result = _again(site, first)
-        _put(generators, states)
+        before.put_back()
         why = _compare(site, result, [held[3] for held in first.buffers],
                        apart, difference)
     except tree.Unfit as unfit:
         return str(unfit)
     finally:
-        _put(generators, states)
+        before.put_back()
     site.segment.owner.comparisons.settle()
     return why or site.segment.refused
 
@@ -106,6 +105,10 @@ class _Apart:
         self.buffers = self._copies(map(private.buffers_of, modules))
         self._held = self._copies(map(private.parameters_of, modules)) \
             + self.buffers
+        things = site.segment.owner.things
+        self.contents = Contents(elsewhere(
+            [site], Attributes(SimpleNamespace(sites=[site])),
+            Settings([site], things)))
 
     def _copies(self, registries) -> list:
         return [(names, name, t, self._made[self._copy(t)][1])
@@ -143,9 +146,9 @@ def _copy(tensor):
     return copy
 
 
-def _put(generators, states) -> None:
-    for generator, state in zip(generators, states):
-        generator.set_state(state)
+def _drawn(site):
+    """The numbers that graphs draw, and all others, by now."""
+    return all_numbers(site.segment.owner.captures.generators)
 
 
 def _compare(site, result, buffers, apart, difference: str) -> str | None:
@@ -183,19 +186,16 @@ def _compare(site, result, buffers, apart, difference: str) -> str | None:
 def _again(site, apart):
     """As if it had not been."""
     owner = site.segment.owner
-    attributes = Attributes(SimpleNamespace(sites=[site]))
-    owner.things.look()
-    settings = Settings([site], owner.things)
-    if owner.ranks.size == 1:  # else it was before
-        settings.refuse_unfit()
-    numbers = HostNumbers(owner.captures.generators, settings.generators)
-    try:
-        with undisturbed(True), apart.lent():
-            return site.plain(*apart.args, **apart.kwargs)
-    finally:
-        attributes.put_back()
-        settings.put_back()
-        numbers.put_back()
+    with traceless(owner, [site]) as settings:
+        if owner.ranks.size == 1:  # else it was before
+            settings.refuse_unfit()
+        numbers = HostNumbers(owner.captures.generators, settings.generators)
+        try:
+            apart.contents.put_back()
+            with undisturbed(True), apart.lent():
+                return site.plain(*apart.args, **apart.kwargs)
+        finally:
+            numbers.put_back()
 
 
 def _bits(tensor):
