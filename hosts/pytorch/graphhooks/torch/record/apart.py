@@ -24,7 +24,7 @@ import torch
 
 from ..base import private, tree
 from ..base.comparisons import are_alike
-from ..grad.strides import copy_of, memory_of
+from ..grad.strides import copy_of
 from ..guard import flags
 from ..guard.attributes import Attributes
 from ..guard.draws import all_numbers
@@ -34,7 +34,6 @@ from .again import Contents, elsewhere, traceless
 from .backwards import take_grads
 from .instance import Instance
 from .recording import Results, note_uses, undisturbed
-from .state import written
 
 
 class Before:
@@ -46,10 +45,6 @@ class Before:
         self.numbers = all_numbers(segment.owner.captures.generators,
                                    settings.generators)
         self.buffers = _buffers_of(segment.sites)
-        # What modules may write that is no buffer, such as sums of a log's.
-        theirs = {id(b) for *_, b in self.buffers}
-        self.others = [t for t in written(segment, Attributes(segment),
-                                          settings) if id(t) not in theirs]
         self._copies = _copies([b for *_, b in self.buffers])
         self.contents = Contents(elsewhere(
             segment.sites, Attributes(segment), settings))
@@ -196,7 +191,6 @@ class Apart(Instance):
         parameters; numbers are drawn from where the pass has come to."""
         segment = self.segment
         theirs = self.drawn.now()
-        others = _copies(self.beginning.others)
         self.drawn.put_back()
         try:
             with traceless(segment.owner, sites), self._where_it_writes(), \
@@ -208,8 +202,6 @@ class Apart(Instance):
         finally:
             self.drawn = theirs.now()
             theirs.put_back()
-            for tensor, copy in zip(self.beginning.others, others):
-                memory_of(tensor.data).copy_(memory_of(copy))
 
     @contextlib.contextmanager
     def _where_it_writes(self):
