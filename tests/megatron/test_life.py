@@ -202,6 +202,16 @@ def test_memory_that_nccl_would_register(monkeypatch):
     environment.refuse_registration(torch.distributed.group.WORLD)
 
 
+def test_ranks_with_microbatches_of_their_own(monkeypatch):
+    core = build("dense")
+    monkeypatch.setattr(core.config, "hybrid_context_parallel", True)
+    with pytest.raises(graphhooks.Error, match="leave group= out"):
+        graphhooks.megatron.attach(core, scope="mlp",
+                                   group=torch.distributed.group.WORLD)
+    assert core.config.cuda_graph_impl == "none"
+    graphhooks.megatron.attach(core, scope="mlp").detach()
+
+
 def test_megatron_that_is_missing(monkeypatch):
     core = build("dense")
     monkeypatch.setitem(sys.modules, "megatron.core", None)

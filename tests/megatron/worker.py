@@ -86,7 +86,8 @@ CASES = {
         "contexts of several sizes": of_several_sizes},
     "four": {
         "overlap, interleaved": lambda: trained(
-            {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, ROUND, **OVERLAP)},
+            {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6, 4],
+            **OVERLAP)},
 }
 
 

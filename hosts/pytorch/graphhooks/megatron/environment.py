@@ -38,6 +38,15 @@ def refuse_registration(group) -> None:
                     "NCCL_GRAPH_REGISTER=0, or leave expandable_segments out")
 
 
+def refuse_apart(config) -> None:
+    """Ranks of a group say at each microbatch which graphs they need."""
+    if getattr(config, "hybrid_context_parallel", False):
+        raise Error("hybrid_context_parallel gives each rank a number of "
+                    "microbatches of its own, and ranks of group= have the "
+                    "same: leave group= out; what has collectives then runs "
+                    "eagerly, and a scope without attention replays")
+
+
 def notes_of(config) -> list:
     """What matters for speed."""
     connections = os.environ.get(_CONNECTIONS)
