@@ -131,13 +131,13 @@ class Attached:
 
     def _open(self, names, config, chunk, layers, seams, options) -> None:
         options = {"generators": generators_of(names), **options}
-        add_in_graphs(chunk, [seam.body for seam in seams])
         if options.get("group") is not None:
             environment.refuse_apart(config)
         else:
             options["group"] = group_of(names, config, self._settings.words,
                                         layers)
         environment.refuse_registration(options["group"])
+        add_in_graphs(chunk, [seam.body for seam in seams])
         self.chunks.append(attach_torch(
             chunk, [seam.body for seam in seams], **options))
 
