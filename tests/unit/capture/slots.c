@@ -49,6 +49,27 @@ static void test_the_lowest_free_slot_is_taken(void)
     gh_slots_destroy(slots);
 }
 
+/* A slot that cannot be waited for is left for a later one, each once. */
+static void test_another_slot(void)
+{
+    struct gh_slots *slots;
+    uint32_t index;
+
+    gh_slots_create(1, 2, 3, &slots, NULL);
+    forward(slots, 7, 0);
+    for (uint32_t i = 1; i < 3; i++) {
+        ok(gh_slots_take_another(slots, 0, 7, &index) ==
+                   &slots->chunks[0].slots[i] &&
+               index == i,
+           "slot %u comes after the one before", i);
+    }
+    ok(gh_slots_take_another(slots, 0, 7, &index) == NULL &&
+           index == GH_SLOT_NONE,
+       "and none after the last, though those before are free");
+    ok(gh_slots_are_free(slots), "to which it has gone back");
+    gh_slots_destroy(slots);
+}
+
 static void test_a_slot_is_held_until_every_forward_had_its_backward(void)
 {
     struct gh_slots *slots;
@@ -215,6 +236,7 @@ static void test_a_pass_that_was_given_up(void)
 int main(void)
 {
     test_the_lowest_free_slot_is_taken();
+    test_another_slot();
     test_a_slot_is_held_until_every_forward_had_its_backward();
     test_a_forward_that_waits_is_not_repeated();
     test_without_a_slot_a_microbatch_is_in_flight_all_the_same();
