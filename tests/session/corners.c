@@ -540,6 +540,17 @@ static void test_a_recording_that_is_cancelled(void)
     toy_detach(&toy);
     is_int(routes.ended, 2, "so does one that is closed");
     toy_close(&toy);
+    routes = (struct routes){ 0 };
+    if (!start((struct toy_options){ .layers = 1, .host = &host })) {
+        return;
+    }
+    pass = a_pass(0, FORWARD, 0, toy.streams[0], &no_io);
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    gh_layer_exit(toy.session, &pass, NULL);
+    is_int(toy_eager(&toy, GH_REASON_EMPTY), 1, "a recording may be empty");
+    is_int(routes.ended, 1, "which ends its routing too");
+    is_int(routes.kept, 0, "with nothing kept");
+    toy_close(&toy);
 }
 
 static void test_a_launch_that_fails_later(void)
