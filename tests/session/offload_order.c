@@ -133,7 +133,7 @@ int main(void)
                                           .streams = 2,
                                           .free_running = true };
     struct saver_options chunk = layers, parts = layers, later = layers;
-    struct saver_options own = layers, stay = layers, staged = layers;
+    struct saver_options own = layers, stay = layers, staged = layers, one;
     const char *seeds = getenv("GRAPHHOOKS_TEST_SEEDS");
     const char *reason;
     struct toy probe;
@@ -159,6 +159,10 @@ int main(void)
     test_seeds(&chunk, "a chunk", n);
     test_seeds(&parts, "a group across two parts", n);
     test_seeds(&later, "delayed", n);
+    one = later;
+    one.slots = 1;
+    one.streams = 3;
+    test_seeds(&one, "delayed, three streams and one slot", n);
     own.own = true;
     stay.own = true;
     stay.tensors = 2;

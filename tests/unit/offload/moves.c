@@ -194,6 +194,10 @@ static void test_what_is_larger_stays(void)
 
 static void test_a_writer_is_given_up(void)
 {
+    gh_offload_tensor tensor = { NULL, BYTES };
+    gh_offload_group group = group_of(0, &tensor);
+    struct gh_offload_at where;
+
     begin_profiled(NULL);
     save(0, 0);
     called();
@@ -204,6 +208,11 @@ static void test_a_writer_is_given_up(void)
     ok(blocks_out == 0 && instance(0, 0)->out == NULL &&
            o->table.classes[0]->out.buffers[0]->holder == NULL,
        "its block and its buffer are free");
+    where = at(0, 0);
+    where.stream = SIDE;
+    is_status(gh_offload_save_live(o, &where, &group, &err), GH_OK, &err,
+              "the group is saved again, on another stream");
+    are("which waits until that buffer may be written", "W%u@s", out_read(0));
     end();
 }
 
