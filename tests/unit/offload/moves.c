@@ -257,6 +257,28 @@ static void test_a_reader_is_given_up(void)
     is_int(instance(1, 0)->state, GH_INSTANCE_AWAY, "its group is on the host");
     is_int(instance(1, 1)->state, GH_INSTANCE_READING,
            "and that of the other is read on");
+    called();
+    gh_offload_end_step(o, &err);
+    ok(strstr(called(), "drop@m R") != NULL && blocks_out == 0,
+       "until the end of the step, which gives up that one too");
+    end();
+}
+
+/* What was read last makes room for what is read next. */
+static void test_ahead_at_a_release(void)
+{
+    begin_profiled(NULL);
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        save(layer, 0);
+        commit(layer, 0);
+    }
+    load(3, 0);
+    ok(instance(2, 0)->state == GH_INSTANCE_BACK &&
+           instance(1, 0)->state == GH_INSTANCE_AWAY,
+       "of two buffers one is read, and one comes ahead");
+    release(3, 0);
+    is_int(instance(1, 0)->state, GH_INSTANCE_BACK,
+           "a release makes room for the next");
     end();
 }
 
@@ -423,6 +445,7 @@ int main(void)
     test_a_writer_is_given_up();
     test_a_flight_is_given_up();
     test_a_reader_is_given_up();
+    test_ahead_at_a_release();
     test_another_buffer();
     test_another_microbatch();
     test_ahead();

@@ -126,6 +126,20 @@ static void test_memory_that_a_graph_reads(void)
     end_script();
 }
 
+/* Without pinned memory the first graph settles that the group stays. */
+static void test_without_pinned_memory(void)
+{
+    begin_profiled(NULL);
+    no_pinned = true;
+    ok(record_save(0, BYTES) == GH_OK && record_commit(0) == GH_OK,
+       "a graph saves a group without pinned memory");
+    no_pinned = false;
+    is_int(script.steps[0].stays, BYTES, "all of which stays");
+    is_status(save(0, 0), GH_OK, &err, "an eager pass saves the same");
+    ok(!instance(0, 0)->goes, "where graphs have it, though there is some now");
+    end_script();
+}
+
 /* ---- launches ------------------------------------------------------------ */
 
 static void test_a_save_that_is_replayed(void)
@@ -265,6 +279,7 @@ int main(void)
     test_one_buffer_twice();
     test_memory_for_the_largest_bank();
     test_memory_that_a_graph_reads();
+    test_without_pinned_memory();
     test_a_save_that_is_replayed();
     test_a_load_of_another_microbatch();
     test_a_load_of_the_hosts_own();
