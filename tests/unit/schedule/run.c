@@ -736,7 +736,8 @@ static void test_two_chunks(void)
     }
     pair.forward_chunk = 0;
     pair.backward_chunk = 1;
-    is_status(run(&pair), GH_OK, &err, "a forward and a backward of two chunks");
+    is_status(run(&pair), GH_OK, &err,
+              "a forward and a backward of two chunks");
     ok(strstr(calls, "join0:m>c join1:m>c") != NULL, "each of them is joined");
     end();
 }
