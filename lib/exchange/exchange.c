@@ -282,8 +282,12 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
     gh_exchange_leave(x);
     /* A question that nobody answers is on the device, and what is freed below
      * waits for it: it is aborted first. */
-    if (!together) {
+    /* A graph that was launched may hold a call that another rank does not
+     * join, which nobody has waited for. */
+    if (x->n > 1) {
         gh_device_limit_waits(x->dev, x->timeout_s);
+    }
+    if (!together) {
         gh_comm_close(x->comm, NULL);
         x->comm = NULL;
     }
@@ -299,6 +303,14 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
         gh_device_free(x->dev, x->window_ours ? x->window : NULL);
     }
     gh_device_host_free(x->dev, x->seen);
+    if (gh_device_is_stuck(x->dev)) {
+        gh_log_line(&x->log, GH_LOG_WARN,
+                    "exchange: rank %u leaves its memory to the context, as "
+                    "work on the device has not ended in %u s "
+                    "(GRAPHHOOKS_TIMEOUT): wait for the graphs that hold the "
+                    "exchange before, with gh_exchange_wait",
+                    x->rank, x->timeout_s);
+    }
     for (uint32_t sign = 0; sign < GH_SIGNS_TAKEN; sign++) {
         free(x->words[sign]);
     }

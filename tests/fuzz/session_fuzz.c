@@ -608,7 +608,6 @@ static bool open_host(const gh_host_services *host)
     const char *reason;
 
     *next++ = "GRAPHHOOKS_LOG=debug";
-    *next++ = "GRAPHHOOKS_TIMEOUT=1";
     *next++ = "GRAPHHOOKS_MAX_BANKS=1";
     *next++ = "GRAPHHOOKS_OFFLOAD_MIN_BYTES=1";
     *next++ = take(2) == 0 ? "GRAPHHOOKS_WARMUP_STEPS=0"

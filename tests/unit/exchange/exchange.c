@@ -229,6 +229,14 @@ uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
     return 0;
 }
 
+static bool stuck;
+
+bool gh_device_is_stuck(const struct gh_device *dev)
+{
+    (void)dev;
+    return stuck;
+}
+
 void gh_device_close(struct gh_device *dev)
 {
     (void)dev;
@@ -832,13 +840,13 @@ static void test_ends(void)
         const char *calls;
     } cases[] = {
         { "copies that have ended", GH_EXCHANGE_COPY, true, true, false, 0,
-          "free free part parted " },
+          "limit3 free free part parted " },
         { "a rank that does not come to the end", GH_EXCHANGE_COPY, true, false,
           false, 2, "limit3 leave parted " },
         { "a rank that may write still", GH_EXCHANGE_COPY, true, true, true, 2,
           "limit3 leave parted " },
         { "NCCL", GH_EXCHANGE_NCCL, true, true, false, 0,
-          "free free part parted " },
+          "limit3 free free part parted " },
         { "NCCL that does not end", GH_EXCHANGE_NCCL, false, true, false, 0,
           "abort:3 limit3 leave free free parted " },
     };
@@ -857,6 +865,18 @@ static void test_ends(void)
                strstr(said, "leaves its window, of 1000 bytes") != NULL,
            "which is said: %s", said);
     }
+}
+
+static void test_memory_that_is_left(void)
+{
+    gh_exchange *x = begin(GH_EXCHANGE_COPY);
+
+    stuck = true;
+    gh_exchange_close(x);
+    stuck = false;
+    ok(strstr(said, "leaves its memory to the context, as work on the device "
+                    "has not ended in 3 s (GRAPHHOOKS_TIMEOUT)") != NULL,
+       "memory that work of a graph keeps is left, which is said: %s", said);
 }
 
 /* A graph of the host's keeps NCCL: the host is told what to destroy. */
@@ -1062,6 +1082,7 @@ int main(void)
     test_exposed();
     test_ends();
     test_an_abort_that_stays();
+    test_memory_that_is_left();
     test_missed();
     test_a_lane_that_waits();
     test_over_and_waited_for();
