@@ -25,8 +25,9 @@ _MAKES = ("zeros", "ones", "empty", "tensor", "arange", "full", "rand",
 _NOTHING = ("memory_allocated", "max_memory_allocated", "memory_reserved")
 
 
+@functools.cache
 def install() -> None:
-    """Before megatron.core is imported."""
+    """Before megatron.core is imported; once, whoever asks."""
     warnings.filterwarnings("ignore", module=r"megatron\.")
     _put_device()
     torch.cuda.manual_seed = torch.manual_seed
