@@ -11,7 +11,9 @@ import queue
 
 import graphhooks
 import pytest
-from models import (BATCH, DEVICE, LENGTH, WIDTH, F, differing, nn, torch)
+from models import BATCH, DEVICE, LENGTH, WIDTH, F, differing, nn, torch
+from torch.distributed.pipelining._backward import (stage_backward_input,
+                                                    stage_backward_weight)
 
 LAYERS = 3
 
@@ -249,3 +251,84 @@ def test_an_object_without_the_methods():
 def test_chunks_are_refused():
     with pytest.raises(graphhooks.Error, match="leave granularity"):
         Training(True, granularity="chunk")
+
+
+# ---- the two calls of torch's zero-bubble schedules -------------------------
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 2 * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Stage:
+    def __init__(self, **options):
+        torch.manual_seed(3)
+        self.layers = nn.ModuleList(Plain() for _ in range(LAYERS)).to(DEVICE)
+        self.attached = graphhooks.attach(self.layers, **options) \
+            if options else None
+        self.optimizer = torch.optim.SGD(self.layers.parameters(), lr=0.1)
+        self.numbers = torch.Generator().manual_seed(5)
+        self.seen: list = []
+
+    def step(self, schedule: str) -> None:
+        """As above; D is a backward for all at once."""
+        flying, gone = [], []
+        for letter in schedule:
+            if letter == "F":
+                x, grad = torch.randn(2, BATCH, LENGTH, WIDTH,
+                                      generator=self.numbers).to(DEVICE)
+                x.requires_grad_()
+                y = x
+                for layer in self.layers:
+                    y = layer(y)
+                flying.append((x, y, grad))
+                self.seen.append(y.detach().clone())
+            elif letter == "W":
+                stage_backward_weight(self.layers.parameters(), gone.pop(0))
+            else:
+                x, y, grad = flying.pop(0)
+                if letter == "D":
+                    y.backward(grad)
+                else:
+                    gone.append(stage_backward_input(
+                        [y], [grad], [x], self.layers.parameters())[1])
+                self.seen.append(x.grad.clone())
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def state(self) -> dict:
+        return {**{str(i): x for i, x in enumerate(self.seen)},
+                **self.layers.state_dict()}
+
+
+@pytest.mark.parametrize("schedule", [
+    "FBW", "FBWFBW", "FFBBWW", "FFBFWBWBW", "FDFBW"])
+def test_backwards_in_two(schedule):
+    one, two = Stage(), Stage(split_backward=True)
+    with two.attached:
+        for _ in range(5):
+            one.step(schedule)
+            two.step(schedule)
+        stats = two.attached.stats()
+        print(two.attached.explain(), stats["eager_calls"])
+    assert differing(one.state(), two.state()) == []
+    assert stats["refused"] == {}
+    assert stats["eager_calls"].keys() <= {"warmup"}
+    assert stats["replays"] >= 3 * 3 * schedule.count("F") * LAYERS
+
+
+def test_backwards_in_two_that_nobody_has_asked_for():
+    one, two = Stage(), Stage(verify="off")
+    with two.attached:
+        for _ in range(4):
+            one.step("FBW")
+            two.step("FBW")
+        assert "attach with split_backward=True" in two.attached.explain()
+    assert differing(one.state(), two.state()) == []

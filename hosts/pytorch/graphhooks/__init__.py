@@ -34,6 +34,9 @@ def attach(model, layers=None, *, parts=None, generators=(),
     memory of the training's.
     ``packed``: arguments that vary with how sequences are packed, and the most
     that they may be: {"cu_seqlens": 64, "max_seqlen": 4096}.
+    ``split_backward``: True where backwards are asked for inputs and for
+    weights one after the other, as torch's zero-bubble schedules do
+    (stage_backward_input() and stage_backward_weight()).
     ``verify``: "auto" runs some replays eagerly too and compares all bits,
     "always" all of them, "off" none; a segment that differs is eager from then on.
     All other options are the environment variables GRAPHHOOKS_* in Python's

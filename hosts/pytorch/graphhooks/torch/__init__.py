@@ -50,6 +50,7 @@ A folder reads those after it, and none before it:
       backwards.py      a backward does
       again.py          a forward once more, without a trace
       weights.py        gradients of weights that a backward puts off
+      split.py          a backward in two, for inputs and for weights
       instead.py        an eager backward in a graph's place
       failures.py       why one has failed, and what to do about it
       apart.py          a pass beside another, on copies of what it could write

@@ -53,7 +53,7 @@ class Attached(Owner):
 
     def __init__(self, model, layers=None, *, parts=None, generators=(),
                  gradients="graph", graphs=True, packed=None, group=None,
-                 eval=False, **options):
+                 eval=False, split_backward=False, **options):
         super().__init__(Notices(), [])
         checks.check_options(options, gradients, group)
         generators = checks.generators_of(generators)
@@ -63,7 +63,8 @@ class Attached(Owner):
         self.options = options = banks.with_most(options)
         self.layers = stack.find(model, layers, parts)
         checks.check_layers(model, self.layers)
-        self.delays = any(getattr(layer.module, "delayed", None) is not None
+        self.splits = bool(split_backward)
+        self.delays = self.splits or any(getattr(layer.module, "delayed", None) is not None
                           for layer in self.layers)
         self.device = stack.device_of(self.layers)
         versions.check()
@@ -73,7 +74,7 @@ class Attached(Owner):
         self.ranks = ranks.of(self, group)
         evaluates = evaluation.asked(eval, graphs, self.ranks)
         self._graphs = bool(graphs)
-        self.uses = Uses(model, gradients)
+        self.uses = Uses(model, "autograd" if self.splits else gradients)
         self.segments: list = []
         self.verify = verify
         self.flights = Flights(self.segments)
@@ -240,8 +241,9 @@ class Attached(Owner):
         self.passes.clear()
         for segment in self.segments:
             segment.seen = -1
-            if segment.weights is not None:
-                segment.weights.step()
+            for late in segment.weights, segment.split:
+                if late is not None:
+                    late.step()
             segment.copy_out()
             if self.steps < _EARLY:
                 segment.note_piles()

@@ -332,3 +332,9 @@ def _references(leaf) -> int:
 def _references_of_nobody() -> int:
     with torch.inference_mode(False):
         return _references(torch.zeros(1, device="cpu", requires_grad=True))
+
+
+def zero_bubble():
+    """What torch's zero-bubble schedules go back with."""
+    from torch.distributed.pipelining import _backward
+    return _backward

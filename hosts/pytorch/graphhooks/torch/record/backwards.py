@@ -14,6 +14,7 @@ import contextlib
 import functools
 
 import torch
+from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ... import _abi
 from ...errors import Error
@@ -172,8 +173,11 @@ def take_grads(segment, instance: Instance, grads):
     try:
         with undisturbed(segment.draws), \
                 parameters.replaced_by(instance.leaves), reading:
-            torch.autograd.backward(
-                [instance.live[i] for i in instance.wanted], grads)
+            outputs = [instance.live[i] for i in instance.wanted]
+            if segment.split is not None and is_capturing():
+                segment.split.go_back(instance, outputs, grads)
+            else:
+                torch.autograd.backward(outputs, grads)
     finally:
         for handle in putting:
             handle.remove()

@@ -56,6 +56,8 @@ class WayBack(Called):
         now = current_pass()
         if now not in self.owner.passes:
             self.owner.passes.append(now)
+        if self.split is not None:
+            return self.split.back(instance, microbatch, grads)
         if not self.parameters.are_accumulated():
             self.owner.count("partial_backward")
             return self.sums.run_beside(instance, microbatch, grads)

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import types
 import weakref
 
 import torch
@@ -43,6 +44,12 @@ class Replay(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         segment, instance, microbatch, step, kept, origin = ctx.flight
+        if segment.split is not None and step == segment.owner.steps \
+                and segment.split.waits(instance, origin):
+            found = segment.split.weights(instance, microbatch, origin)
+            origin.let_go()
+            return (None, *found) if found is not None else _instead(
+                ctx, grads, "its weights' gradients have no graph")
         node = instance.node
         if step != segment.owner.steps or node is None or node() is not ctx:
             if 0 <= segment.owner.steps != step:
@@ -74,6 +81,17 @@ class Replay(torch.autograd.Function):
                 if results[i] is not None:
                     results[i] = copy_of(results[i])
         return (None, *results)
+
+
+def _metadata(ctx) -> list:
+    """Of its outputs, for who goes back from the node itself, as zero-bubble
+    schedules do; torch has it for nodes of its own alone."""
+    return [types.SimpleNamespace(
+        shape=o.shape, dtype=o.dtype, device=o.device, is_nested_tensor=False,
+        is_cpp_nested_tensor=False) for o in ctx.flight[1].outputs]
+
+
+Replay._backward_cls._input_metadata = property(_metadata)
 
 
 def _instead(ctx, grads, what: str):
@@ -125,5 +143,8 @@ def replay(segment, instance, microbatch: int, tensors):
         inputs += tuple([tensors[i] for i in instance.again])
     owner = segment.owner
     origin = Origin(tensors, owner.captures.before if segment.draws else None)
-    return _apply((segment, instance, microbatch, owner.steps,
-                   _kept(segment, tensors), origin), *inputs)
+    outputs = _apply((segment, instance, microbatch, owner.steps,
+                      _kept(segment, tensors), origin), *inputs)
+    if segment.split is not None:
+        segment.split.hold(origin, outputs)
+    return outputs

@@ -29,6 +29,7 @@ from ..grad import watchers
 from ..guard.places import Places
 from ..guard.settings import Settings
 from ..record import checkpoint, forwards, recording, weights
+from ..record.split import Split
 from ..record.state import before_pass
 from .back import WayBack
 from .chain import Chain
@@ -38,6 +39,9 @@ from .site import Site, why_left_alone
 
 _PILE = 3  # steps in a row in which it has grown
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
+
+
+_ALONE = 3  # such backwards, before it is said
 
 
 class Segment(WayBack):
@@ -64,7 +68,10 @@ class Segment(WayBack):
         self.due = False  # one of its next replays may be verified
         # What its backwards put off, if they do.
         self.weights = weights.of(self, [*modules.values()])
-        if owner.delays and self.weights is None:
+        self.split = Split(self) if owner.splits and self.weights is None \
+            else None  # its backward, into two
+        self.alone = 0  # backwards that were asked for inputs alone
+        if owner.delays and self.weights is None and self.split is None:
             self.flags[1] = _abi.GH_PASS_NO_WGRAD
 
     def attach(self) -> None:
@@ -310,10 +317,19 @@ class Segment(WayBack):
                 and self.refused is None:
             self.refuse("the derivative of its backward is asked for, as with "
                         "create_graph=True, and a graph has none")
-        elif len(passes) > 1 and self.refused is None:
+        elif len(passes) > 1 and self.refused is None and self.split is None:
             self.refuse("a second backward goes through one forward of it, as "
                         "of two losses one by one or with retain_graph=True, "
                         "and a graph keeps nothing for that: add the losses "
                         "up and go back once")
-        if not parameters or watchers.fate(parameters) != watchers.LEFT:
+        if not parameters or self.split is not None \
+                or watchers.fate(parameters) != watchers.LEFT:
             signature.warm = True
+            return
+        self.alone += 1
+        if self.alone == _ALONE:
+            self.owner.say(self.name, "runs eagerly, as its backwards are "
+                           "asked for the gradients of inputs alone: where "
+                           "those of weights are asked for later, as torch's "
+                           "zero-bubble schedules do, attach with "
+                           "split_backward=True")

@@ -124,7 +124,7 @@ class Verify:
     def note_recorded(self, segment, instance) -> None:
         """The pass that records counts as one."""
         if self.mode != "off" and segment.name not in self.failures \
-                and segment.weights is None:
+                and segment.weights is None and segment.split is None:
             instance.left = 2
 
     def before(self, segment) -> Before | Exception | None:

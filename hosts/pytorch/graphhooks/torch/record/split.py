@@ -1,0 +1,145 @@
+"""Backwards that are asked for inputs first, and for weights later: the two
+calls of torch's zero-bubble schedules, stage_backward_input() and
+stage_backward_weight().
+
+Autograd then comes by a segment twice.  The first graph gives the gradients of
+inputs and keeps what reaches the functions that weights hang on, which torch's
+own functions find; the second goes from there to the weights.  A backward
+that asks for both is one after the other.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ... import _abi
+from ..base import private
+from ..base.tree import Unserved
+from ..grad.strides import copy_of
+from ..grad.watchers import ADDED, fate
+from .instance import Backward
+from .recording import capture, closing, undisturbed
+
+
+class Split:
+    """Of a segment."""
+
+    def __init__(self, segment):
+        self.segment = segment
+        self._waiting: dict = {}  # origin of the forward, by instance
+        self._held: dict = {}  # nodes behind which a forward's is, by origin
+
+    def hold(self, origin, outputs) -> None:
+        """Who goes back to the weights has detached the outputs before, and
+        a node in Python is gone with the last that leads there."""
+        if type(outputs) is not tuple:
+            outputs = (outputs,)
+        self._held[origin] = [o.view_as(o).grad_fn for o in outputs]
+
+    # ---- the first call --------------------------------------------------
+
+    def back(self, instance, microbatch: int, grads):
+        asks_for_both = fate(self.segment.parameters.returned) == ADDED
+        origin = instance.origin
+        results = self.segment.run_back(instance, microbatch, grads)
+        if instance.backward is None or origin is None or origin.is_eager:
+            return results  # with all that there is
+        self._waiting[instance] = origin
+        if not asks_for_both:
+            return results
+        found = self.weights(instance, microbatch, origin)
+        if found is None:
+            raise Unserved(self.segment.name, "its weights' gradients cannot "
+                           "be recorded; attach without split_backward")
+        return [a if b is None else b for a, b in zip(results, found)]
+
+    def go_back(self, instance, outputs, grads) -> None:
+        """To the inputs, in a capture; what weights need is the instance's
+        work, and stays."""
+        tools = private.zero_bubble()
+        inputs = [t for t in instance.inputs if t.requires_grad]
+        groups = tools.get_param_groups(
+            [*map(tools._get_grad_fn_or_grad_acc, inputs)],
+            [*map(tools._get_grad_fn_or_grad_acc, instance.leaves)],
+            tools.construct_reverse_graph([o.grad_fn for o in outputs]))
+        handles = []
+        for group in groups:
+            group["grads"] = [None] * len(group["intermediates"])
+            for i, node in enumerate(group["intermediates"]):
+                handles.append(node.register_prehook(
+                    lambda came, of=group["grads"], i=i:
+                    of.__setitem__(i, came)))
+        found = torch.autograd.grad(outputs, inputs, grads, retain_graph=True,
+                                    allow_unused=True)
+        for handle in handles:
+            handle.remove()
+        for tensor, gradient in zip(inputs, found):
+            tensor.grad = gradient
+        kept = [(*g["intermediates"], *g["grads"]) for g in groups]
+        instance.work = groups, instance.leaves, outputs, kept
+
+    # ---- the second ------------------------------------------------------
+
+    def waits(self, instance, origin) -> bool:
+        return self._waiting.get(instance) is origin
+
+    def weights(self, instance, microbatch: int, origin):
+        """Their gradients, at their places among what autograd is given; or
+        None, where there is no graph."""
+        segment, owner = self.segment, self.segment.owner
+        del self._waiting[instance]
+        self._held.pop(origin, None)
+        if instance.weights is None:
+            instance.weights = self._record(instance, microbatch)
+        if instance.weights is None:
+            return None
+        action = self._enter(instance, microbatch)
+        if action != _abi.GH_ACTION_REPLAYED:
+            owner.cancel(segment.decision.reason)
+            return None
+        found = [None if g is None else copy_of(g)
+                 for g in instance.weights.gradients]
+        n = len(instance.backward.results) - len(found) - len(instance.again)
+        return (*[None] * n, *found, *(None for _ in instance.again))
+
+    def _enter(self, instance, microbatch: int, more: int = 0) -> int:
+        return self.segment.enter(2, (), microbatch, instance.flight[0], more)
+
+    def _record(self, instance, microbatch: int):
+        segment, owner = self.segment, self.segment.owner
+        if segment.refused is not None:
+            return None
+        found = Backward(None, (*instance.backward.flight[:2], -1))
+        with closing(owner):
+            owner.recording = found.flight
+            try:
+                action = self._enter(instance, microbatch,
+                                     _abi.GH_PASS_PREPARE)
+            finally:
+                owner.recording = None
+            if action != _abi.GH_ACTION_RECORD:
+                owner.cancel(None)
+                return None
+            if not capture(segment, instance.signature, 2,
+                           lambda: self._capture(instance, found)):
+                return None
+        found.pool = owner.captures.pool
+        return found
+
+    def _capture(self, instance, found) -> list:
+        groups, leaves, *_ = instance.work
+        with undisturbed(self.segment.draws):
+            private.zero_bubble().stage_backward_weight(
+                iter(leaves), groups, retain_graph=True)
+        of = dict(zip(self.segment.parameters.all, leaves))
+        found.gradients = [of[p].grad
+                           for p in self.segment.parameters.returned]
+        for leaf in leaves:
+            leaf.grad = None
+        return []
+
+    def step(self) -> None:
+        self._waiting.clear()
+        self._held.clear()
