@@ -16,7 +16,7 @@ from graphhooks.torch.attach import attached
 from graphhooks.torch.base import tree
 from graphhooks.torch.grad import gradients, sums
 from graphhooks.torch.grad.home import Home
-from graphhooks.torch.grad.parameters import Parameters, _like
+from graphhooks.torch.grad.parameters import Parameters, like
 from graphhooks.torch.grad.watchers import is_held, is_watched
 from graphhooks.torch.record.flights import Flights, Waiting
 from graphhooks.torch.record.instance import Backward
@@ -176,7 +176,7 @@ def test_places_are_laid_out_as_autograd_has_gradients():
         p = nn.Parameter(data)
         assert p.stride() == data.stride()
         (p * 2).sum().backward()
-        assert _like(p).stride() == p.grad.stride()
+        assert like(p).stride() == p.grad.stride()
 
 
 def test_nothing_is_negative_zeros_of_any_shape_and_dtype():

@@ -21,6 +21,7 @@ class Segment:
     name = "layer 0"
     owner = SimpleNamespace(steps=0)
     draws = False
+    split = None
 
     def __init__(self, results, returned=(), sample=()):
         self.results = results
