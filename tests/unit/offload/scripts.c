@@ -218,6 +218,19 @@ static void test_a_load_of_the_hosts_own(void)
     end_script();
 }
 
+/* The flight before was the host's own, and this one is the library's. */
+static void test_a_save_after_the_hosts_own(void)
+{
+    begin_profiled(NULL);
+    record_save(0, BYTES);
+    record_commit(0);
+    is_status(save_own(0), GH_OK, &err, "the host saves a group of its own");
+    gh_offload_end_step(o, &err);
+    is_status(launch(0), GH_OK, &err, "a graph saves the library's after that");
+    ok(!gh_instance_is_own(instance(0, 0)), "which is not the host's any more");
+    end_script();
+}
+
 static void test_a_launch_that_is_refused(void)
 {
     begin_profiled(NULL);
@@ -283,6 +296,7 @@ int main(void)
     test_a_save_that_is_replayed();
     test_a_load_of_another_microbatch();
     test_a_load_of_the_hosts_own();
+    test_a_save_after_the_hosts_own();
     test_a_launch_that_is_refused();
     test_a_launch_that_fails_half_way();
     test_overlaps_are_a_layout();
