@@ -239,16 +239,6 @@ def test_something_else_than_a_model(chunks, why):
         graphhooks.megatron.attach(chunks)
 
 
-@pytest.mark.parametrize("how", [
-    {"scope": ""}, {"scope": "attn,moe"}, {"granularity": "chunk"}])
-def test_experts_of_fp8_are_refused(how):
-    core = build("padded")
-    core.config.fp8 = "hybrid"
-    with pytest.raises(graphhooks.Error, match="experts of FP8 are in no gra"):
-        graphhooks.megatron.attach(core, **how)
-    assert core.config.cuda_graph_impl == "none"
-
-
 def test_megatrons_own_graphs_are_not_mixed_with_these():
     core = build("dense")
     core.config.cuda_graph_impl = "full_iteration"

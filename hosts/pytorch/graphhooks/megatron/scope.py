@@ -45,8 +45,6 @@ class Settings:
                 "Megatron makes graphs itself: leave it out, or set it to "
                 f"{SEAM!r}")
         self.built = config.cuda_graph_impl == SEAM
-        _refuse_quantized(names, config, words if words is not None or whole
-                          or not self.built else config.cuda_graph_modules)
         if whole:
             if words:
                 raise Error("granularity \"chunk\" takes layers whole, and "
@@ -141,15 +139,6 @@ def remedy_of(layer) -> str | None:
         return f"leave {last} out of the scope"
     return ("scope=\"attn,moe_router,moe_preprocess\" captures what comes "
             "before the experts, which wait for the numbers of their tokens")
-
-
-def _refuse_quantized(names, config, words) -> None:
-    """Experts of FP8: replays have given other gradients than eager."""
-    if config.fp8 and config.num_moe_experts \
-            and (not words or names.CudaGraphModule.moe in words):
-        raise Error("config.fp8 is set, and experts of FP8 are in no graph: "
-                    "give a scope that leaves them out, such as "
-                    "\"attn,moe_router\"")
 
 
 def _refuse_late(config) -> None:
