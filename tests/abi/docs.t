@@ -84,6 +84,10 @@ if have python3; then
         bench/results/h200/peers > "$scratch/step.svg"
     cmp -s "$scratch/step.svg" bench/results/h200/step.svg
     ok $? "the picture is what bench/picture.py makes of the results"
+    PYTHONDONTWRITEBYTECODE=1 python3 bench/picture.py \
+        bench/results/h100/te > "$scratch/te.svg"
+    cmp -s "$scratch/te.svg" bench/results/h100/te.svg
+    ok $? "that of Transformer Engine's layers is, too"
     PYTHONDONTWRITEBYTECODE=1 python3 bench/offload_picture.py \
         bench/results/h200/offload.json > "$scratch/offload.svg"
     cmp -s "$scratch/offload.svg" bench/results/h200/offload.svg
@@ -108,6 +112,7 @@ if have python3; then
     [ $? -eq 2 ] && [ "${said#*lacks a measurement of torch/layer; }" != "$said" ]
     ok $? "without a row it draws nothing, and names the row"
 else
+    skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
