@@ -58,6 +58,8 @@ class Found:
         self.named: set = set()  # attributes that attrgetter() reads
         self.held = Held()
         self.values: dict = {}
+        self.known: dict = {}  # bits of some of them, by name
+        self._bits: dict | None = None  # of all
         self.objects: dict = {}  # by name
         self.modules: dict = {}  # that are not submodules
         self.generators: dict = {}  # of random numbers
@@ -73,8 +75,18 @@ class Found:
         self._far = 0  # functions on the way to what is at hand
 
     def bits(self) -> dict:
-        """The values, to be compared."""
-        return {name: bits_of(value) for name, value in self.values.items()}
+        """The values, to be compared; when all is found."""
+        if self._bits is None:
+            known = self.known
+            self._bits = {
+                name: known[name] if name in known else bits_of(value)
+                for name, value in self.values.items()}
+        return self._bits
+
+    def lasting(self) -> dict:
+        """Bits that stay those of the objects, which is most of them."""
+        return {name: bits for name, bits in self.bits().items()
+                if type(self.values[name]) in PLAIN}
 
     def copies(self) -> list:
         """Of what is now in containers, arrays, cells and globals: functions

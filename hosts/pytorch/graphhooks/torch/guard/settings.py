@@ -133,8 +133,18 @@ class Settings:
 
     def put_back(self) -> None:
         """The recording has not been: shared things are as before it."""
-        for put_back in self._before:
-            put_back()
+        self.as_now()()
+
+    def as_now(self):
+        """The same as a function, for who needs it when a recording has been
+        settled."""
+        before = self._before
+
+        def put_back():
+            for put in before:
+                put()
+
+        return put_back
 
     def tensors(self) -> list:
         return [value for value in self._values.values()
@@ -143,7 +153,7 @@ class Settings:
     def _take(self, found: Found) -> None:
         self._held, self._values = found.held, found.values
         self.weights = found.weights
-        self._bits = found.bits()
+        self._bits = {**found.bits()}  # adopt() writes there
 
     def _find(self) -> Found:
         found = Found(self._ran)
@@ -169,7 +179,7 @@ class Settings:
         it, if that has a name; with the tensors that are others of the same
         bits, or None, where nobody may wait for the device to know that."""
         names = iter({**self._values, **found.values})
-        name = next((n for n in names
+        name = next((n for n in self._suspects(names, found, pairs)
                      if self._differs(n, found, pairs)), None)
         if name not in self._values or name not in found.values:
             return name
@@ -177,6 +187,16 @@ class Settings:
         return next((n for n in names if n.startswith(within)
                      and n in self._values and n in found.values
                      and self._differs(n, found, pairs)), name)
+
+    def _suspects(self, names, found: Found, pairs: dict | None):
+        """Of the names those of other bits, and of tensors, of which graphs
+        may have read others."""
+        then, now, values = self._bits, found.bits(), self._values
+        for name in names:
+            if then.get(name, GONE) != now.get(name, GONE) or (
+                    pairs is not None
+                    and isinstance(values.get(name), torch.Tensor)):
+                yield name
 
     def _differs(self, name: str, found: Found, pairs: dict) -> bool:
         if name in self._left_out:

@@ -35,6 +35,7 @@ class Things:
         self._things: dict = {}
         self._found: dict = {}
         self._bits: dict = {}  # of what is found, as it was then
+        self._lasting: dict = {}  # those that need not be looked at again
         self._all: Held | None = None  # what is held of them
         self._functions: dict = {}  # by their code
 
@@ -80,12 +81,23 @@ class Things:
             found.shared.append((thing, inner))
             if ran is not self.ran:  # which nobody else looks at
                 found.held.add(inner.held)
-            for key, value in inner.values.items():
-                found.values[_another(f"{name}{key}", found.values)] = value
+            self._add_values(found, name, inner, ran is self.ran and
+                             self._lasting[id(thing), find] or {})
             found.generators.update(_prefixed(name, inner.generators))
             found.unfit.update(_prefixed(name, inner.unfit))
             if far < (_FAR if ran.is_guessed else _VERY_FAR):
                 waiting += _next_of(name, inner, own, far + 1)
+
+    @staticmethod
+    def _add_values(found: Found, name: str, inner: Found, lasting) -> None:
+        values, known = found.values, found.known
+        for key, value in inner.values.items():
+            own = name + key
+            if own in values:
+                own = _another(own, values)
+            values[own] = value
+            if key in lasting:
+                known[own] = lasting[key]
 
     def _others(self, codes) -> list:
         """Functions that have these codes."""
@@ -114,6 +126,7 @@ class Things:
 
     def _keep(self, key, found: Found) -> None:
         self._found[key], self._bits[key] = found, found.bits()
+        self._lasting[key] = found.lasting()
 
     def look(self) -> None:
         self.is_due = False
@@ -133,7 +146,8 @@ class Things:
     def _forget(self) -> None:
         """What there was: all segments gather anew after a change, and what
         none of them comes upon again would stay for ever."""
-        self._things, self._found, self._bits = {}, {}, {}
+        self._things, self._found = {}, {}
+        self._bits, self._lasting = {}, {}
         self._all = None
 
 

@@ -43,18 +43,18 @@ class Modes:
     def __init__(self, settings: Settings):
         self._switches = autocast(), switches()
         self._variables = contextvars.copy_context()
-        self._settings = settings
+        self._put_back = settings.as_now()
 
     def forget(self) -> None:
         """What it reads is what the segment's graphs read."""
-        self._settings = None
+        self._put_back = None
 
     @contextlib.contextmanager
     def again(self):
         tokens = [(variable, variable.set(value))
                   for variable, value in self._variables.items()]
-        if self._settings is not None:
-            self._settings.put_back()
+        if self._put_back is not None:
+            self._put_back()
         try:
             with torch.enable_grad(), switched(*self._switches):
                 yield

@@ -66,7 +66,9 @@ def _settings(segment) -> Settings | None:
     if segment.settings is not None:
         return None
     segment.owner.things.look()
-    return Settings(segment.sites, segment.owner.things)
+    read = segment.state.read  # before the pass, just now
+    return read if read is not None and read.are_kept() \
+        else Settings(segment.sites, segment.owner.things)
 
 
 def _run(segment, instance: Instance, before, settings, tensors, args,
@@ -76,8 +78,10 @@ def _run(segment, instance: Instance, before, settings, tensors, args,
     indices = {id(t): i for i, t in enumerate(tensors)}
     instance.call = tree.form((args, kwargs),
                               lambda t: tree.Place(0, indices[id(t)]))
-    segment.owner.things.look()
-    instance.modes = Modes(Settings(segment.sites, segment.owner.things))
+    if settings is None:
+        segment.owner.things.look()
+    instance.modes = Modes(settings or Settings(segment.sites,
+                                                segment.owner.things))
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     given = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]

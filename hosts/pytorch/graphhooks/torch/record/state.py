@@ -28,6 +28,7 @@ def before_pass(segment) -> "State":
         segment.owner.things.look()
         read = Settings(segment.sites, segment.owner.things)
     state = State(segment, read.generators)
+    state.read = None if read is segment.settings else read
     try:
         state.keep(written(segment, state.attributes, read))
     except torch.OutOfMemoryError:
@@ -46,6 +47,7 @@ class State:
         self._drawn = HostNumbers((), captures.generators)
         self._kept: list = []  # tensors, and copies of what is in them
         self._read: list = []  # tensors, and the versions that were read
+        self.read: Settings | None = None  # if nobody had read them before
 
     def keep(self, tensors) -> None:
         with torch.no_grad():
