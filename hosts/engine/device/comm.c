@@ -3,11 +3,16 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#define _GNU_SOURCE /* pthread_timedjoin_np */
 #include "device/comm.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
+
+enum {
+    ABORT_S = 2 /* for NCCL to end what it has under way */
+};
 
 /* Notes a failure, with NCCL's text. */
 static int check(const struct comm *comm, const char *entry,
@@ -71,17 +76,19 @@ void comm_destroy(struct comm *comm)
 static void *run_abort(void *opaque)
 {
     struct comm *comm = opaque;
+    const struct nccl *nccl = comm->nccl;
     ncclComm_t handle = comm->handle;
 
     comm->gone = true;
     comm->handle = NULL;
-    (void)comm->nccl->ncclCommAbort(handle);
+    (void)nccl->ncclCommAbort(handle);
     return NULL;
 }
 
 void comm_abort(struct comm *const *comms, int n)
 {
     pthread_t threads[COMM_MOST];
+    struct timespec until;
     int started = 0;
 
     for (int i = 0; i < n && i < COMM_MOST; i++) {
@@ -94,8 +101,12 @@ void comm_abort(struct comm *const *comms, int n)
             run_abort(comms[i]);
         }
     }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ABORT_S;
     while (started > 0) {
-        pthread_join(threads[--started], NULL);
+        if (pthread_timedjoin_np(threads[--started], NULL, &until) != 0) {
+            pthread_detach(threads[started]); /* until the process ends */
+        }
     }
 }
 

@@ -49,7 +49,8 @@ enum {
 /* Lets the ranks go on that wait for this one, and destroys the communicators.
  * NCCL frees memory in an abort, and that waits for every kernel of the device,
  * even for one that waits in another communicator.  So all must be aborted at
- * once. */
+ * once.  It also waits for graphs that hold an operation, which others may be
+ * about to launch: after two seconds that is left to the end of the process. */
 void comm_abort(struct comm *const *comms, int n);
 
 /* A count is a number of elements of one rank: floats, or bytes. */

@@ -87,7 +87,9 @@ def test_a_capture_that_fails_runs_again_eagerly_and_right(toy):
     assert stats["eager_by_reason"]["capture"] > 0
     # The other three passes of both slots are graphs all the same.
     assert stats["recordings"] == 3 * 2
-    assert any("capture" in line for line in lines)
+    assert ["to be recorded once more" in line for line in lines] \
+        == [True, False]
+    assert all("CAPTURE_INVALIDATED" in line for line in lines)
 
 
 def test_warmup_of_none_records_in_the_first_step(toy):
