@@ -15,6 +15,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import os
@@ -27,6 +28,7 @@ import test_packed
 from graphhooks import Error
 from graphhooks.torch.base import memory
 from graphhooks.torch.guard.settings import Settings
+from graphhooks.torch.record.apart import Apart
 from graphhooks.torch.step import verify
 from models import (BATCH, DEVICE, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH,
                     Block, Model, Normed, Run, differing, nn, same, torch)
@@ -646,6 +648,45 @@ class Numbered(Model):
         super().__init__(make)
         for i, layer in enumerate(self.layers):
             layer.number = i
+
+
+# ---- what it leaves --------------------------------------------------------
+
+
+def passes() -> int:
+    return sum(type(each) is Apart for each in gc.get_objects())
+
+
+@pytest.fixture
+def nobody_collects():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_pass_is_gone_when_it_was_compared(runs, nobody_collects, grain):
+    """It has as much memory as a layer, and the collector may not come for
+    many steps."""
+    run = runs(grain=grain, verify="always").steps([4] * 4, in_flight=2)
+    assert found(run)["backwards"] > 0
+    assert passes() == 0
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_pass_without_a_backward_is_gone(runs, nobody_collects, grain):
+    """With the step, or a detach."""
+    run = runs(grain=grain, verify="always").steps([2] * 3)
+    run.loss()
+    assert passes() > 0
+    run.step(0)
+    run.step(0)
+    run.loss()
+    attached = run.attached
+    assert passes() > 0
+    run.detach()
+    assert attached.segments and passes() == 0
 
 
 # ---- how it is asked for ---------------------------------------------------

@@ -310,6 +310,7 @@ class Attached(Owner):
             self._last = self.stats(), self.explain()
             self.steps = -1  # of no forward
             self.ranks.rest()
+            self.verify.step()
             self.offload.close()
             self.evaluation.close()
             self.session.close()

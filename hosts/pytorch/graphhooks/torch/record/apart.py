@@ -125,7 +125,7 @@ class Apart(Instance):
         call = tree.form((args, kwargs), self._stand_in)
         if self._results is None:
             self.inputs, self._call = [*self._inner], call
-            self._results = Results(self)
+            self._results = Results(_with(self.inputs, self.shape))
         since = len(self._results.tensors)
         self._last = site, call, _copies(self.copies), self.drawn, \
             self.contents
@@ -135,6 +135,8 @@ class Apart(Instance):
         if versions != [*map(private.version, self.inputs)]:
             raise tree.Unfit("it changes in place what it is given")
         self.live = self._results.tensors
+        if site is self.segment.sites[-1]:
+            self._outer = []  # which have nodes of the training
         return self.live[since:]
 
     def repeat(self) -> list:
@@ -144,7 +146,7 @@ class Apart(Instance):
         now = self.drawn, self.contents
         self.drawn, self.contents = drawn, contents
         copies = _copies(before)
-        results = Results(_with(self.inputs))
+        results = Results(_with(self.inputs, []))
         try:
             with self._alone([site], copies):
                 results.note(self._play(site, call))
@@ -321,9 +323,10 @@ class Apart(Instance):
         return (*self.expected, *(None,) * count)[:count]
 
 
-def _with(inputs) -> Instance:
+def _with(inputs, shape: list) -> Instance:
+    """For results that do not hold who holds them."""
     instance = Instance()
-    instance.inputs = inputs
+    instance.inputs, instance.shape = inputs, shape
     return instance
 
 
