@@ -103,6 +103,9 @@ def changing(kind, at: int, count: int = 6, microbatches: int = 1):
 
 
 def test_the_first_two_replays_are_looked_at(blind, runs):
+    # A process runs some functions in its first recording alone, which is
+    # then made once more.
+    runs(grain="layer", verify="off").steps([1, 1, 1])
     kind = make()
     run = runs(grain="layer", make=kind, verify="auto", max_slots=1)
     changing(kind, 2)(run)  # the step of the first replay
