@@ -338,3 +338,14 @@ def zero_bubble():
     """What torch's zero-bubble schedules go back with."""
     from torch.distributed.pipelining import _backward
     return _backward
+
+
+def nodes_of(tensors) -> list:
+    """Where zero-bubble schedules begin to look for what hangs on these."""
+    return [*map(zero_bubble()._get_grad_fn_or_grad_acc, tensors)]
+
+
+def tell_of_outputs(function, metadata) -> None:
+    """Nodes of a function in Python say this of their outputs, as torch's own
+    nodes do."""
+    function._backward_cls._input_metadata = property(metadata)

@@ -61,8 +61,7 @@ class Split:
         tools = private.zero_bubble()
         inputs = [t for t in instance.inputs if t.requires_grad]
         groups = tools.get_param_groups(
-            [*map(tools._get_grad_fn_or_grad_acc, inputs)],
-            [*map(tools._get_grad_fn_or_grad_acc, instance.leaves)],
+            private.nodes_of(inputs), private.nodes_of(instance.leaves),
             tools.construct_reverse_graph([o.grad_fn for o in outputs]))
         handles = []
         for group in groups:

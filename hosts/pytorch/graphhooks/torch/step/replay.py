@@ -12,7 +12,7 @@ import torch
 from torch import is_grad_enabled
 
 from ...errors import Error
-from ..base.private import is_batched
+from ..base.private import is_batched, tell_of_outputs
 from ..base.tree import Unserved
 from ..grad.contributions import may_keep
 from ..grad.strides import copy_of
@@ -91,7 +91,7 @@ def _metadata(ctx) -> list:
         is_cpp_nested_tensor=False) for o in ctx.flight[1].outputs]
 
 
-Replay._backward_cls._input_metadata = property(_metadata)
+tell_of_outputs(Replay, _metadata)
 
 
 def _instead(ctx, grads, what: str):
