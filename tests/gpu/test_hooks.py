@@ -773,3 +773,17 @@ def test_an_engine_that_wraps_the_only_weight_later(pair, steps):
 
     run = pair(train, make=One, judge=False)
     assert len(run.attached.stats()["refused"]) == LAYERS
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("trains", [True, False])
+def test_references_are_counted_in_every_mode(mode, trains):
+    """A step may begin with an evaluation, or with a frozen parameter."""
+    from graphhooks.torch.base import private
+
+    leaf = torch.nn.Parameter(torch.zeros(1), requires_grad=trains)
+    with mode():
+        assert private.references(leaf) == 0
+    node = leaf.view_as(leaf).grad_fn.next_functions[0][0] if trains else None
+    with mode():
+        assert private.references(leaf) == (node is not None)

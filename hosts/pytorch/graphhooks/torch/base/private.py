@@ -315,14 +315,17 @@ def frame_behind(hook) -> tuple:
 
 
 def references(parameter) -> int:
-    """How many Python has to the node that adds up a parameter's gradient."""
+    """How many Python has to the node that adds up a parameter's gradient.  A
+    frozen one has no such node."""
+    if not parameter.requires_grad:
+        return 0
     return _references(parameter) - _references_of_nobody()
 
 
 def _references(leaf) -> int:
     """With those of this function.  From 2.13 on torch adds one while
     something in C++ holds the node too: a view does here, in all versions."""
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         view = leaf.view_as(leaf)
     node = view.grad_fn.next_functions[0][0]
     return sys.getrefcount(node)
@@ -331,7 +334,8 @@ def _references(leaf) -> int:
 @functools.cache
 def _references_of_nobody() -> int:
     with torch.inference_mode(False):
-        return _references(torch.zeros(1, device="cpu", requires_grad=True))
+        leaf = torch.zeros(1, device="cpu", requires_grad=True)
+    return _references(leaf)
 
 
 def zero_bubble():
