@@ -95,6 +95,30 @@ def capture(segment, signature, direction: int, run) -> bool:
     return True
 
 
+def enter_weights(segment, instance, microbatch: int, more: int = 0) -> int:
+    """The pass of weight gradients, behind a backward that put them off."""
+    return segment.enter(2, (), microbatch, instance.flight[0], more)
+
+
+def capture_weights(segment, instance, microbatch: int, found, run):
+    """`found` with the pool of such a pass, or None: it is no graph."""
+    owner = segment.owner
+    with closing(owner):
+        owner.recording = found.flight
+        try:
+            action = enter_weights(segment, instance, microbatch,
+                                   _abi.GH_PASS_PREPARE)
+        finally:
+            owner.recording = None
+        if action != _abi.GH_ACTION_RECORD:
+            owner.cancel(None)
+            return None
+        if not capture(segment, instance.signature, 2, run):
+            return None
+    found.pool = owner.captures.pool
+    return found
+
+
 def _has_ended() -> bool:
     """Whether something has ended the capture, of which nobody has heard."""
     try:

@@ -20,7 +20,7 @@ from ..base.tree import Unserved
 from ..grad.strides import copy_of
 from ..grad.watchers import ADDED, fate
 from .instance import Backward
-from .recording import capture, closing, undisturbed
+from .recording import capture_weights, enter_weights, undisturbed
 
 
 class Split:
@@ -94,7 +94,7 @@ class Split:
             instance.weights = self._record(instance, microbatch)
         if instance.weights is None:
             return None
-        action = self._enter(instance, microbatch)
+        action = enter_weights(segment, instance, microbatch)
         if action != _abi.GH_ACTION_REPLAYED:
             owner.cancel(segment.decision.reason)
             return None
@@ -103,29 +103,12 @@ class Split:
         n = len(instance.backward.results) - len(found) - len(instance.again)
         return (*[None] * n, *found, *(None for _ in instance.again))
 
-    def _enter(self, instance, microbatch: int, more: int = 0) -> int:
-        return self.segment.enter(2, (), microbatch, instance.flight[0], more)
-
     def _record(self, instance, microbatch: int):
-        segment, owner = self.segment, self.segment.owner
-        if segment.refused is not None:
+        if self.segment.refused is not None:
             return None
         found = Backward(None, (*instance.backward.flight[:2], -1))
-        with closing(owner):
-            owner.recording = found.flight
-            try:
-                action = self._enter(instance, microbatch,
-                                     _abi.GH_PASS_PREPARE)
-            finally:
-                owner.recording = None
-            if action != _abi.GH_ACTION_RECORD:
-                owner.cancel(None)
-                return None
-            if not capture(segment, instance.signature, 2,
-                           lambda: self._capture(instance, found)):
-                return None
-        found.pool = owner.captures.pool
-        return found
+        return capture_weights(self.segment, instance, microbatch, found,
+                               lambda: self._capture(instance, found))
 
     def _capture(self, instance, found) -> list:
         groups, leaves, *_ = instance.work

@@ -29,7 +29,7 @@ from ..grad.home import Home
 from ..grad.parameters import like
 from ..guard import flags
 from .instance import Backward
-from .recording import capture, closing, undisturbed
+from .recording import capture_weights, enter_weights, undisturbed
 
 _BESIDE = None  # an eager backward, of which the library knows nothing
 
@@ -100,30 +100,16 @@ class Weights:
                       instance.work if is_graph else None)
         return False
 
-    def _enter(self, instance, microbatch: int, more: int = 0) -> int:
-        return self.segment.enter(2, (), microbatch, instance.flight[0], more)
-
     def _record(self, instance, microbatch: int):
-        segment, owner = self.segment, self.segment.owner
         found = Backward(self._home, (*instance.backward.flight[:2], -1))
         known = self._home.gradients
         places = {p: known[p] if p in known else like(p)
-                  for p in segment.parameters.all}  # not in a pool
-        with closing(owner):
-            owner.recording = found.flight
-            try:
-                action = self._enter(instance, microbatch,
-                                     _abi.GH_PASS_PREPARE)
-            finally:
-                owner.recording = None
-            if action != _abi.GH_ACTION_RECORD:
-                owner.cancel(None)
-                return None
-            if not capture(segment, instance.signature, 2,
-                           lambda: self._capture(instance, found, places)):
-                return None
+                  for p in self.segment.parameters.all}  # not in a pool
+        if capture_weights(self.segment, instance, microbatch, found,
+                           lambda: self._capture(instance, found,
+                                                 places)) is None:
+            return None
         self._home.put(zip(found.own, found.gradients))
-        found.pool = owner.captures.pool
         return found
 
     def _capture(self, instance, found, places) -> list:
@@ -156,7 +142,7 @@ class Weights:
                         self._home.gradients[p] for p in each.weights.own]
         owner.writes.order()
         foreign = gradients.prepare_to_add(graph, owner.nothing)
-        action = self._enter(instance, microbatch)
+        action = enter_weights(self.segment, instance, microbatch)
         if action != _abi.GH_ACTION_REPLAYED:
             owner.cancel(self.segment.decision.reason)
             self._eagerly(instance, microbatch, instance.work)
@@ -170,7 +156,7 @@ class Weights:
         owner = self.segment.owner
         owner.pause()
         try:
-            self._enter(instance, microbatch)
+            enter_weights(self.segment, instance, microbatch)
             try:
                 self.delayed.run(work)
             except BaseException:
