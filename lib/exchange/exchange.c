@@ -280,13 +280,13 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
     const bool together = parted && x->kind != 0 && !x->over;
 
     gh_exchange_leave(x);
-    /* A question that nobody answers is on the device, and what is freed below
-     * waits for it: it is aborted first. */
     /* A graph that was launched may hold a call that another rank does not
      * join, which nobody has waited for. */
     if (x->n > 1) {
         gh_device_limit_waits(x->dev, x->timeout_s);
     }
+    /* A question that nobody answers is on the device, and what is freed below
+     * waits for it: it is aborted first. */
     if (!together) {
         gh_comm_close(x->comm, NULL);
         x->comm = NULL;
