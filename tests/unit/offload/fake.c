@@ -5,6 +5,7 @@
  */
 #include "tests/unit/offload/fake.h"
 
+#include "base/error.h"
 #include "tap/tap.h"
 
 #include <stdarg.h>
@@ -349,10 +350,9 @@ gh_status gh_pinned_take(struct gh_pinned *pinned, uint64_t bytes,
     struct gh_pinned_block *block;
 
     (void)pinned;
-    (void)error;
     block = no_pinned ? NULL : calloc(1, sizeof(*block));
     if (block == NULL) {
-        return GH_ERR_NO_MEMORY;
+        return gh_fail(error, GH_ERR_NO_MEMORY, "no pinned memory");
     }
     block->address = malloc(bytes);
     block->bytes = ++n_blocks; /* its number, which nobody else reads */
@@ -383,8 +383,8 @@ gh_status gh_pinned_ask(const struct gh_pinned *pinned, uint64_t bytes,
     (void)pinned;
     (void)bytes;
     (void)n;
-    (void)error;
-    return no_pinned ? GH_ERR_NO_MEMORY : GH_OK;
+    return no_pinned ? gh_fail(error, GH_ERR_NO_MEMORY, "no pinned memory")
+                     : GH_OK;
 }
 
 uint64_t gh_pinned_room(const struct gh_pinned *pinned)
