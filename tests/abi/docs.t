@@ -78,47 +78,34 @@ head -n 12 README.md | grep -q '^./quickstart demo' &&
     head -n 12 README.md | grep -q '^./quickstart check'
 ok $? "README begins with its two commands"
 
-# The picture.
+# The pictures, of the measured figures in their archive.
 if have python3; then
-    PYTHONDONTWRITEBYTECODE=1 python3 bench/picture.py \
-        bench/results/h200/peers > "$scratch/step.svg"
-    cmp -s "$scratch/step.svg" bench/results/h200/step.svg
-    ok $? "the picture is what bench/picture.py makes of the results"
-    PYTHONDONTWRITEBYTECODE=1 python3 bench/picture.py \
-        bench/results/h100/te > "$scratch/te.svg"
-    cmp -s "$scratch/te.svg" bench/results/h100/te.svg
-    ok $? "that of Transformer Engine's layers is, too"
-    PYTHONDONTWRITEBYTECODE=1 python3 bench/offload_picture.py \
-        bench/results/h200/offload.json > "$scratch/offload.svg"
-    cmp -s "$scratch/offload.svg" bench/results/h200/offload.svg
-    ok $? "that of offload is what bench/offload_picture.py makes of them"
-    PYTHONDONTWRITEBYTECODE=1 python3 bench/banks_picture.py \
-        bench/results/h200 > "$scratch/banks.svg"
-    cmp -s "$scratch/banks.svg" bench/results/h200/banks.svg
-    ok $? "that of banks is what bench/banks_picture.py makes of them"
-    for name in overlap scale; do
-        PYTHONDONTWRITEBYTECODE=1 python3 "bench/${name}_picture.py" \
-            "bench/results/h200/$name.json" > "$scratch/$name.svg"
-        cmp -s "$scratch/$name.svg" "bench/results/h200/$name.svg"
-        ok $? "that of $name is what bench/${name}_picture.py makes of them"
-    done
+    export PYTHONDONTWRITEBYTECODE=1
+    raw=$scratch/results
+    python3 -m tarfile -e bench/results/raw.tar.xz "$raw"
+    while read -r script figures picture; do
+        python3 "bench/$script.py" "$raw/$figures" \
+            > "$scratch/picture.svg"
+        cmp -s "$scratch/picture.svg" "bench/results/$picture.svg"
+        ok $? "$picture.svg is what bench/$script.py draws"
+    done << 'EOF'
+banks_picture h200 h200/banks
+offload_picture h200/offload.json h200/offload
+overlap_picture h200/overlap.json h200/overlap
+scale_picture h200/scale.json h200/scale
+picture h200/peers h200/step
+picture h100/te h100/te
+EOF
     mkdir "$scratch/part"
-    cp bench/results/h200/peers/peers_h1024s256m1.json "$scratch/part"
+    cp "$raw/h200/peers/peers_h1024s256m1.json" "$scratch/part"
     sed 's|"torch/layer"|"torch/later"|' \
-        bench/results/h200/peers/peers_h1024s256m4.json \
+        "$raw/h200/peers/peers_h1024s256m4.json" \
         > "$scratch/part/peers_h1024s256m4.json"
-    said=$(PYTHONDONTWRITEBYTECODE=1 python3 bench/picture.py \
-        "$scratch/part" 2>&1)
+    said=$(python3 bench/picture.py "$scratch/part" 2>&1)
     [ $? -eq 2 ] && [ "${said#*lacks a measurement of torch/layer; }" != "$said" ]
     ok $? "without a row it draws nothing, and names the row"
 else
-    skip "no python3 to draw the picture with"
-    skip "no python3 to draw the picture with"
-    skip "no python3 to draw the picture with"
-    skip "no python3 to draw the picture with"
-    skip "no python3 to draw the picture with"
-    skip "no python3 to draw the picture with"
-    skip "no python3 to draw the picture with"
+    skip "no python3 to draw seven pictures with"
 fi
 grep -q '^!\[[^]]*\](bench/results/h200/step.svg)$' README.md
 ok $? "README shows the picture"
