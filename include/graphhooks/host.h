@@ -72,10 +72,7 @@ typedef struct gh_host_services {
      * every record_begin that returned GH_OK, with the same recording; `kept`
      * says whether a graph now holds those addresses.  When record_begin fails
      * the pass runs eagerly from then on.  Both slots or neither.
-     * Default: nothing.
-     *
-     * In a table that ends before before_recording, as those of 0.1 and 0.2
-     * do, they take `void *stream, uint32_t slot` in place of the recording. */
+     * Default: nothing. */
     gh_status (*record_begin)(void *user, const gh_recording *recording);
     void (*record_end)(void *user, const gh_recording *recording,
                        uint32_t kept);

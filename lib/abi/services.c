@@ -77,7 +77,7 @@ static gh_status check_services(const gh_host_services *host, gh_error *err)
 gh_status gh_session_take_services(const gh_host_services *given,
                                    gh_host_services *host, gh_error *err)
 {
-    const size_t least = GH_SIZE_THROUGH(gh_host_services, record_end);
+    const size_t least = GH_SIZE_THROUGH(gh_host_services, before_recording);
     gh_status status;
 
     *host = (gh_host_services){ 0 };
@@ -94,17 +94,6 @@ gh_status gh_session_take_services(const gh_host_services *given,
 }
 
 /* ---- the calls ----------------------------------------------------------- */
-
-/* The types that record_begin and record_end had before 0.3.  A table of that
- * time ends before before_recording. */
-typedef gh_status old_record_begin(void *user, void *stream, uint32_t slot);
-typedef void old_record_end(void *user, void *stream, uint32_t slot,
-                            uint32_t kept);
-
-static bool is_old(const gh_host_services *host)
-{
-    return !GH_HAS(host, gh_host_services, before_recording);
-}
 
 static gh_status device_alloc(void *user, uint64_t bytes, void **address_p)
 {
@@ -126,23 +115,11 @@ static void device_free(void *user, void *address, uint64_t bytes)
     gh_gate_return(&s->gate, gate);
 }
 
-static gh_status begin_recording(const gh_host_services *host,
-                                 const gh_recording *recording)
-{
-    if (is_old(host)) {
-        old_record_begin *begin =
-            (old_record_begin *)(void (*)(void))host->record_begin;
-
-        return begin(host->user, recording->stream, recording->slot);
-    }
-    return host->record_begin(host->user, recording);
-}
-
 static gh_status record_begin(void *user, const gh_recording *recording)
 {
     struct gh_session *s = user;
     void *const gate = gh_gate_leave(&s->gate);
-    const gh_status status = begin_recording(&s->host, recording);
+    const gh_status status = s->host.record_begin(s->host.user, recording);
 
     gh_gate_return(&s->gate, gate);
     return status;
@@ -152,17 +129,9 @@ static void record_end(void *user, const gh_recording *recording,
                        uint32_t kept)
 {
     struct gh_session *s = user;
-    const gh_host_services *host = &s->host;
     void *const gate = gh_gate_leave(&s->gate);
 
-    if (is_old(host)) {
-        old_record_end *end =
-            (old_record_end *)(void (*)(void))host->record_end;
-
-        end(host->user, recording->stream, recording->slot, kept);
-    } else {
-        host->record_end(host->user, recording, kept);
-    }
+    s->host.record_end(s->host.user, recording, kept);
     gh_gate_return(&s->gate, gate);
 }
 

@@ -13,38 +13,17 @@
 
 #include <string.h>
 
-/* ---- gh_stats, and its layout in 0.1 and 0.2 ---------------------------- */
+/* ---- gh_stats ------------------------------------------------------------ */
 
-/* In 0.1 and 0.2 the counts by reason were in the middle of gh_stats.  That
- * layout is known by its size, which no later gh_stats may have. */
-#define OLD_REASONS 16
-#define OLD_SIZE \
-    (GH_SIZE_THROUGH(gh_stats, check_failures) + \
-     OLD_REASONS * sizeof(uint64_t))
-_Static_assert(sizeof(gh_stats) != OLD_SIZE, "taken by gh_stats of 0.2");
-
-static void give_old(const gh_session *session, const gh_stats *ours,
-                     gh_stats *theirs)
-{
-    const size_t cut = offsetof(gh_stats, reruns);
-    unsigned char bytes[OLD_SIZE];
-    uint64_t counts[OLD_REASONS] = { 0 };
-
-    for (gh_reason r = 0; r < GH_REASONS && r < OLD_REASONS; r++) {
-        counts[r] = gh_capture_eager(session->capture, r);
-    }
-    memcpy(bytes, ours, cut);
-    memcpy(bytes + cut, counts, sizeof(counts));
-    memcpy(bytes + cut + sizeof(counts), &ours->reruns,
-           OLD_SIZE - sizeof(counts) - cut);
-    gh_give_struct(theirs, bytes, sizeof(bytes));
-}
+/* In 0.1 and 0.2 the counts by reason were in its middle.  No later gh_stats
+ * may have that size, so a caller of theirs reads no other number for its own. */
+#define SIZE_OF_0_2 248
+_Static_assert(sizeof(gh_stats) != SIZE_OF_0_2, "taken by gh_stats of 0.2");
 
 gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
                            gh_error *err)
 {
     const size_t least = GH_SIZE_THROUGH(gh_stats, check_failures);
-    bool is_old;
     gh_stats ours;
     gh_status status;
 
@@ -55,20 +34,19 @@ gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
     if (stats == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "gh_session_stats: stats is NULL");
     }
-    is_old = stats->struct_size == OLD_SIZE;
-    if (!is_old) {
-        status = gh_check_size("gh_stats", stats, least, sizeof(ours), err);
-        if (status != GH_OK) {
-            return status;
-        }
+    if (stats->struct_size == SIZE_OF_0_2) {
+        return gh_fail(err, GH_ERR_ABI,
+                       "gh_stats.struct_size is %d, which is that of 0.2: "
+                       "compile the host with headers of 0.3 or later",
+                       SIZE_OF_0_2);
+    }
+    status = gh_check_size("gh_stats", stats, least, sizeof(ours), err);
+    if (status != GH_OK) {
+        return status;
     }
     gh_capture_stats(session->capture, &ours);
     ours.check_failures += gh_session_unwritten(session);
-    if (is_old) {
-        give_old(session, &ours, stats);
-    } else {
-        gh_give_struct(stats, &ours, sizeof(ours));
-    }
+    gh_give_struct(stats, &ours, sizeof(ours));
     return GH_OK;
 }
 

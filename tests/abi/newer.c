@@ -133,6 +133,9 @@ static void test_outputs_keep_the_callers_size(void)
     INIT(stats);
     TEST_STRUCT(gh_stats, stats, GH_SIZE_THROUGH(gh_stats, check_failures),
                 gh->session_stats(opened, &stats.it, &err));
+    stats.it.struct_size = 248;
+    is_status(gh->session_stats(opened, &stats.it, &err), GH_ERR_ABI, &err,
+              "the gh_stats of 0.2, whose middle is another, is refused");
 }
 
 static void test_passes(void)
@@ -194,7 +197,7 @@ static void test_inputs(void)
                 GH_SIZE_THROUGH(gh_session_desc, environment),
                 open_session(&desc.it));
     TEST_STRUCT(gh_host_services, host,
-                GH_SIZE_THROUGH(gh_host_services, record_end),
+                GH_SIZE_THROUGH(gh_host_services, before_recording),
                 open_session(&desc.it));
 
     is_status(open_session(&desc.it), GH_OK, &err,

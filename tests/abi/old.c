@@ -89,19 +89,19 @@ static void take_back(void *user, void *address, uint64_t bytes)
     drv.cuMemFree((uintptr_t)address);
 }
 
-static gh_status record_begin(void *user, TOLD)
+static gh_status record_begin(void *user, const gh_recording *recording)
 {
     heard.strange |= user != &heard;
     heard.begun++;
-    heard.stream = TOLD_STREAM;
-    heard.slot = TOLD_SLOT;
+    heard.stream = recording->stream;
+    heard.slot = recording->slot;
     return GH_OK;
 }
 
-static void record_end(void *user, TOLD, uint32_t kept)
+static void record_end(void *user, const gh_recording *recording, uint32_t kept)
 {
-    heard.strange |= user != &heard || TOLD_STREAM != heard.stream ||
-                     TOLD_SLOT != heard.slot;
+    heard.strange |= user != &heard || recording->stream != heard.stream ||
+                     recording->slot != heard.slot;
     heard.ended++;
     heard.kept = kept;
 }
@@ -236,7 +236,6 @@ static void make_counts(void)
     is_int(stats.field, expected, \
            "gh_stats." #field " of " RELEASE " is in its place")
 
-#if GH_ABI_MINOR >= 3
 static uint64_t eager_of(gh_reason reason)
 {
     uint64_t count = UINT64_MAX;
@@ -244,12 +243,10 @@ static uint64_t eager_of(gh_reason reason)
     gh->session_reasons(session, reason, &count, &err);
     return count;
 }
+
 #define IS_EAGER(reason, expected) \
     is_int(eager_of(reason), expected, \
            "session_reasons of " RELEASE " counts " #reason)
-#else
-#define IS_EAGER(reason, expected) IS_COUNT(eager_by_reason[reason], expected)
-#endif
 
 static void test_counts(void)
 {
@@ -338,15 +335,9 @@ int main(void)
         test_graphs();
         test_stats();
         test_checks();
-#if GH_ABI_MINOR >= 2
         test_since_0_2();
-#endif
-#if GH_ABI_MINOR >= 3
         test_since_0_3();
-#endif
-#if GH_ABI_MINOR >= 4
         test_since_0_4();
-#endif
 #if GH_ABI_MINOR >= 5
         test_since_0_5();
 #endif

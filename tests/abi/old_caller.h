@@ -37,17 +37,6 @@
 #define IS_WHOLE(framed) is_guard((framed).after, sizeof((framed).after))
 bool is_guard(const unsigned char *bytes, size_t n);
 
-/* What record_begin and record_end are told. */
-#if GH_ABI_MINOR >= 3
-#define TOLD const gh_recording *recording
-#define TOLD_STREAM recording->stream
-#define TOLD_SLOT recording->slot
-#else
-#define TOLD void *stream, uint32_t slot
-#define TOLD_STREAM stream
-#define TOLD_SLOT slot
-#endif
-
 extern const gh_api *gh;    /* the library */
 extern struct driver drv;   /* the software device */
 extern CUstream streams[2]; /* of the host */

@@ -280,17 +280,17 @@ static void test_aux(void)
        "retain and release of " RELEASE " have their arguments");
 }
 
-static gh_status record_begin(void *user, TOLD)
+static gh_status record_begin(void *user, const gh_recording *recording)
 {
     note(user, 'r');
-    asked.strange |= TOLD_STREAM != streams[1] || TOLD_SLOT != 0;
+    asked.strange |= recording->stream != streams[1] || recording->slot != 0;
     return GH_OK;
 }
 
-static void record_end(void *user, TOLD, uint32_t kept)
+static void record_end(void *user, const gh_recording *recording, uint32_t kept)
 {
     note(user, 'R');
-    asked.strange |= TOLD_STREAM != streams[1] || TOLD_SLOT != 0 || kept != 1;
+    asked.strange |= recording->stream != streams[1] || recording->slot != 0 || kept != 1;
 }
 
 static gh_status capture_begin(void *user, void *stream)
