@@ -11,18 +11,22 @@ printf '%s\n' "${ptx_sources:?}" | tr ':' '\n' | sed 's/^ *//' \
 
 while read -r source others; do
     ptx=${source%.cu}.ptx
+    if [ -e "$ptx.gz" ]; then
+        gzip -dc "$ptx.gz" > "$scratch/kernels.ptx"
+        ptx=$scratch/kernels.ptx
+    fi
     # shellcheck disable=SC2086 # a list of files
     said=$(sh build-aux/ptx.sh --check "$ptx" $source $others 2>&1)
-    empty "$said" "$ptx was made of $source as it is"
+    empty "$said" "the PTX of $source was made of it as it is"
     late=$(awk '/^\.version/ { if ($2 > 7.4) print FILENAME ": " $0 }
                 /^\.target/ { if ($2 != "sm_75") print FILENAME ": " $0 }' \
         "$ptx")
-    empty "$late" "$ptx asks for no more than PTX 7.4 and sm_75"
+    empty "$late" "the PTX of $source asks for no more than PTX 7.4 and sm_75"
 done < "$scratch/made"
 
-unchecked=$(find . -name '*.ptx' ! -name fresh.ptx ! -path './build/*' \
-    ! -path './graphhooks-*' |
-    sed 's|^\./||' | while read -r ptx; do
+unchecked=$(find . '(' -name '*.ptx' -o -name '*.ptx.gz' ')' \
+    ! -name fresh.ptx ! -path './build/*' ! -path './graphhooks-*' |
+    sed 's|^\./||; s|\.gz$||' | while read -r ptx; do
     grep -q "^${ptx%.ptx}\.cu " "$scratch/made" || echo "$ptx"
 done)
 empty "$unchecked" "every PTX file is checked here"
