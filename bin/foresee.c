@@ -34,7 +34,7 @@ static uint32_t count_groups(const struct gh_plan *plan)
 
     for (uint32_t l = 0; l < plan->n_layers; l++) {
         n += (uint32_t)__builtin_popcount(plan->layers[l].offload &
-                                          MODULES_OF_GROUPS);
+                                          GH_MODULES_OF_TENSORS);
     }
     return n;
 }
@@ -146,8 +146,8 @@ static bool foresee(const struct gh_plan *plan,
         .slowdown = -1.0,
     };
     for (uint32_t l = 0; l < plan->n_layers; l++) {
-        for (uint32_t bit = 0; bit < MODULES_MOST; bit++) {
-            if ((plan->layers[l].offload & MODULES_OF_GROUPS &
+        for (uint32_t bit = 0; bit < GH_MODULE_COUNT; bit++) {
+            if ((plan->layers[l].offload & GH_MODULES_OF_TENSORS &
                  UINT32_C(1) << bit) != 0) {
                 add_group(f, plan, l, bit);
             }
@@ -264,7 +264,7 @@ void foresee_print(const struct gh_plan *plan,
         return;
     }
     print_head(&f);
-    for (uint32_t bit = 0; bit < MODULES_MOST; bit++) {
+    for (uint32_t bit = 0; bit < GH_MODULE_COUNT; bit++) {
         const struct row row = look_at(&f, bit);
 
         if (row.all != 0) {
@@ -340,7 +340,7 @@ void foresee_print_json(const struct gh_plan *plan,
         return;
     }
     printf("\"groups\":[");
-    for (uint32_t bit = 0; bit < MODULES_MOST; bit++) {
+    for (uint32_t bit = 0; bit < GH_MODULE_COUNT; bit++) {
         const struct row row = look_at(&f, bit);
 
         if (row.all != 0) {

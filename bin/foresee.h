@@ -9,19 +9,13 @@
 #ifndef BIN_FORESEE_H
 #define BIN_FORESEE_H
 
+#include "plan/kinds.h"
 #include "plan/plan.h"
 #include "plan/policy.h"
 
-/* Modules that are groups of tensors. */
-#define MODULES_OF_GROUPS \
-    (GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR | GH_MODULE_CORE_ATTN | \
-     GH_MODULE_ATTN_PROJ | GH_MODULE_MLP_NORM | GH_MODULE_EXPERT_FC1 | \
-     GH_MODULE_MOE_ACT)
-#define MODULES_MOST 11
-
 /* What is known of a layer, for one microbatch. */
 struct layer_cost {
-    uint64_t bytes[MODULES_MOST]; /* by bit of GH_MODULE_*; 0: unknown */
+    uint64_t bytes[GH_MODULE_COUNT]; /* by bit of GH_MODULE_*; 0: unknown */
     uint64_t forward_ns;             /* its backward takes twice as long */
 };
 

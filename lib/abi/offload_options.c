@@ -15,12 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The bits of GH_MODULE_* that are groups of tensors. */
-#define KNOWN_GROUPS \
-    (GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR | GH_MODULE_CORE_ATTN | \
-     GH_MODULE_ATTN_PROJ | GH_MODULE_MLP_NORM | GH_MODULE_EXPERT_FC1 | \
-     GH_MODULE_MOE_ACT)
-
 static gh_status take_desc(const gh_offload_desc *given, gh_offload_desc *desc,
                            gh_error *err)
 {
@@ -136,7 +130,7 @@ static size_t known_words(const struct gh_offload_names *names,
     size_t n = 0;
 
     for (uint32_t bit = 0; gh_module_names[bit] != NULL; bit++) {
-        if ((KNOWN_GROUPS & UINT32_C(1) << bit) != 0) {
+        if ((GH_MODULES_OF_TENSORS & UINT32_C(1) << bit) != 0) {
             words[n++] = gh_module_names[bit];
         }
     }
@@ -177,7 +171,7 @@ static gh_status take_word(const struct gh_offload_names *names,
         }
     }
     for (uint32_t bit = 0; gh_module_names[bit] != NULL; bit++) {
-        if ((KNOWN_GROUPS & UINT32_C(1) << bit) != 0 &&
+        if ((GH_MODULES_OF_TENSORS & UINT32_C(1) << bit) != 0 &&
             strcmp(gh_module_names[bit], word) == 0) {
             options->modules |= UINT32_C(1) << bit;
             return GH_OK;

@@ -145,8 +145,9 @@ static gh_status check_module(const struct gh_offload *o, uint32_t layer,
     const uint32_t own = module & ~GH_MODULE_NAMED;
     const bool known = (module & GH_MODULE_NAMED) != 0
                            ? own < o->options.n_names
-                           : module != 0 && (module & (module - 1)) == 0 &&
-                                 module < GH_MODULE_LAYER;
+                           : (module & (module - 1)) == 0 &&
+                                 (module & GH_MODULES_ALL &
+                                  ~GH_MODULE_LAYER) != 0;
 
     if (layer >= o->plan->n_layers) {
         return gh_fail(err, GH_ERR_INVALID,

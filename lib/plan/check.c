@@ -17,7 +17,6 @@
 #include <string.h>
 
 #define KNOWN_FEATURES ((GH_FEATURE_MTP << 1) - 1)
-#define KNOWN_MODULES ((GH_MODULE_LAYER << 1) - 1)
 
 static bool has_experts(gh_layer_kind kind)
 {
@@ -46,21 +45,20 @@ static uint32_t features_of(gh_layer_kind kind)
 /* The GH_MODULE_* that such a layer can recompute or offload. */
 uint32_t gh_layer_modules(gh_layer_kind kind, uint32_t features)
 {
-    uint32_t modules = GH_MODULE_LAYER;
+    const bool mlp = gh_kind_has(kind, GH_PART_MLP);
+    const bool experts = has_experts(kind);
+    const bool has[] = {
+        [GH_MODULE_PART_ATTN] = gh_kind_has(kind, GH_PART_ATTN),
+        [GH_MODULE_PART_NORM] = mlp || experts,
+        [GH_MODULE_PART_MLP] = mlp,
+        [GH_MODULE_PART_EXPERTS] = experts,
+        [GH_MODULE_PART_SHARED] = (features & GH_FEATURE_SHARED_EXPERTS) != 0,
+        [GH_MODULE_PART_LAYER] = true,
+    };
+    uint32_t modules = 0;
 
-    if (gh_kind_has(kind, GH_PART_ATTN)) {
-        modules |= GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR |
-                   GH_MODULE_CORE_ATTN | GH_MODULE_ATTN_PROJ;
-    }
-    if (gh_kind_has(kind, GH_PART_MLP)) {
-        modules |= GH_MODULE_MLP_NORM | GH_MODULE_MLP;
-    }
-    if (has_experts(kind)) {
-        modules |= GH_MODULE_MLP_NORM | GH_MODULE_MOE | GH_MODULE_EXPERT_FC1 |
-                   GH_MODULE_MOE_ACT;
-    }
-    if ((features & GH_FEATURE_SHARED_EXPERTS) != 0) {
-        modules |= GH_MODULE_SHARED_EXPERTS;
+    for (uint32_t part = 0; part < sizeof(has) / sizeof(has[0]); part++) {
+        modules |= has[part] ? gh_modules_in(part) : 0;
     }
     return modules;
 }
@@ -160,13 +158,13 @@ static gh_status check_modules(const char *where, const gh_layer_desc *desc,
     const uint32_t own = gh_layer_modules(desc->kind, desc->features);
     const gh_status status =
         check_bits(where, "recompute", gh_module_names, desc->recompute,
-                   KNOWN_MODULES, own, desc->kind, err);
+                   GH_MODULES_ALL, own, desc->kind, err);
 
     if (status != GH_OK) {
         return status;
     }
     return check_bits(where, "offload", gh_module_names, desc->offload,
-                      KNOWN_MODULES, own, desc->kind, err);
+                      GH_MODULES_ALL, own, desc->kind, err);
 }
 
 bool gh_family_name_is_good(const char *name)

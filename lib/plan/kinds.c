@@ -84,6 +84,19 @@ const char *const gh_backend_names[] = {
 };
 
 const char *const gh_module_names[] = {
-    "attn_norm", "qkv_linear",     "core_attn",  "attn_proj", "mlp_norm", "mlp",
-    "moe",       "shared_experts", "expert_fc1", "moe_act",   "layer",    NULL,
+#define GH_MODULE_ROW(id, word, part, group) word,
+#include "plan/modules.def"
+#undef GH_MODULE_ROW
+    NULL
 };
+
+uint32_t gh_modules_in(enum gh_module_part wanted)
+{
+    uint32_t modules = 0;
+
+#define GH_MODULE_ROW(id, word, part, group) \
+    modules |= GH_MODULE_PART_##part == wanted ? GH_MODULE_##id : 0;
+#include "plan/modules.def"
+#undef GH_MODULE_ROW
+    return modules;
+}

@@ -34,4 +34,39 @@ extern const char *const gh_backend_names[];    /* by gh_backend */
 extern const char *const gh_feature_names[];    /* bit n of GH_FEATURE_* */
 extern const char *const gh_module_names[];     /* bit n of GH_MODULE_* */
 
+/* Where a module lies, and whether it is a group of tensors (modules.def). */
+enum gh_module_part {
+    GH_MODULE_PART_ATTN,
+    GH_MODULE_PART_NORM,
+    GH_MODULE_PART_MLP,
+    GH_MODULE_PART_EXPERTS,
+    GH_MODULE_PART_SHARED,
+    GH_MODULE_PART_LAYER
+};
+enum gh_module_group { GH_MODULE_GROUP_NONE, GH_MODULE_GROUP_GROUP };
+
+/* How many there are, all of them, and those that are groups. */
+enum {
+    GH_MODULE_COUNT = 0
+#define GH_MODULE_ROW(id, word, part, group) +1
+#include "plan/modules.def"
+#undef GH_MODULE_ROW
+    ,
+    GH_MODULES_ALL = 0
+#define GH_MODULE_ROW(id, word, part, group) | GH_MODULE_##id
+#include "plan/modules.def"
+#undef GH_MODULE_ROW
+    ,
+    GH_MODULES_OF_TENSORS = 0
+#define GH_MODULE_ROW(id, word, part, group) \
+    | (GH_MODULE_GROUP_##group ? GH_MODULE_##id : 0)
+#include "plan/modules.def"
+#undef GH_MODULE_ROW
+};
+_Static_assert(GH_MODULES_ALL == (1 << GH_MODULE_COUNT) - 1,
+               "modules.def has a row for each bit of GH_MODULE_*, in order");
+
+/* The modules of one part of a layer. */
+uint32_t gh_modules_in(enum gh_module_part part);
+
 #endif

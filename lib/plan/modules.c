@@ -12,12 +12,12 @@
 
 #include "plan/rules.h"
 
-#define ATTN_MODULES \
-    (GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR | GH_MODULE_CORE_ATTN | \
-     GH_MODULE_ATTN_PROJ)
-#define EXPERT_MODULES \
-    (GH_MODULE_MOE | GH_MODULE_SHARED_EXPERTS | GH_MODULE_EXPERT_FC1 | \
-     GH_MODULE_MOE_ACT)
+/* With those of shared experts. */
+static uint32_t expert_modules(void)
+{
+    return gh_modules_in(GH_MODULE_PART_EXPERTS) |
+           gh_modules_in(GH_MODULE_PART_SHARED);
+}
 
 static bool granted(const struct gh_layer_plan *plan, enum gh_scope_item item)
 {
@@ -83,18 +83,19 @@ static uint32_t captured_modules(const struct gh_layer *layer,
     uint32_t captured = 0;
 
     if (granted(plan, GH_ITEM_ATTN)) {
-        captured |= ATTN_MODULES;
+        captured |= gh_modules_in(GH_MODULE_PART_ATTN);
     }
     if (granted(plan, GH_ITEM_MLP)) {
-        captured |= GH_MODULE_MLP | GH_MODULE_MLP_NORM;
+        captured |= gh_modules_in(GH_MODULE_PART_MLP) |
+                    gh_modules_in(GH_MODULE_PART_NORM);
     }
     if (granted(plan, GH_ITEM_MOE)) {
-        captured |= EXPERT_MODULES | GH_MODULE_MLP_NORM;
+        captured |= expert_modules() | gh_modules_in(GH_MODULE_PART_NORM);
     }
     if (granted(plan, GH_ITEM_MOE_ROUTER)) {
-        captured |= GH_MODULE_MLP_NORM;
+        captured |= gh_modules_in(GH_MODULE_PART_NORM);
         if ((layer->features & GH_FEATURE_SHARED_OVERLAP) == 0) {
-            captured |= GH_MODULE_SHARED_EXPERTS;
+            captured |= gh_modules_in(GH_MODULE_PART_SHARED);
         }
     }
     return captured;
@@ -114,7 +115,7 @@ static void plan_offload(const struct gh_layer *layer,
         switch_off(plan, GH_MODULE_ATTN_NORM, GH_CAUSE_OFFLOAD_ATTN_NORM);
     }
     if (granted(plan, GH_ITEM_MOE)) {
-        switch_off(plan, EXPERT_MODULES | GH_MODULE_MLP_NORM,
+        switch_off(plan, expert_modules() | gh_modules_in(GH_MODULE_PART_NORM),
                    GH_CAUSE_OFFLOAD_MOE);
     }
     if (mlp_norm_reads_border(layer, options, before, plan)) {

@@ -66,4 +66,14 @@ for layout in "$srcdir"/tests/abi/old/layout-*.def; do
     agree "$layout" "${layout%/*}/graphhooks-${release%.def}.h"
 done
 
+# What is made from rows has one for each value of the headers.
+sed -n 's/^ *GH_MODULE_\([A-Z0-9_]*\) = 1u <<.*/\1/p' \
+    "$srcdir/include/graphhooks/model.h" > "$scratch/declared"
+sed -n 's/^GH_MODULE_ROW(\([A-Z0-9_]*\),.*/\1/p' \
+    "$srcdir/lib/plan/modules.def" > "$scratch/rows"
+missing=$(diff "$scratch/declared" "$scratch/rows")
+empty "$missing" "lib/plan/modules.def has a row for each GH_MODULE_*, in order"
+[ "$(wc -l < "$scratch/rows")" -ge 11 ]
+ok $? "they were read"
+
 done_testing
