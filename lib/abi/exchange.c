@@ -88,10 +88,7 @@ static gh_status read_options(const gh_exchange_desc *desc, struct gh_env *env,
     if (status != GH_OK) {
         return status;
     }
-    options->kind = env->ep_exchange == GH_ENV_EXCHANGE_NCCL ? GH_EXCHANGE_NCCL
-                    : env->ep_exchange == GH_ENV_EXCHANGE_COPY
-                        ? GH_EXCHANGE_COPY
-                        : GH_EXCHANGE_AUTO;
+    options->kind = env->ep_exchange;
     options->timeout_s = env->timeout;
     options->log = (struct gh_log){ env->log, gh_log_stderr, NULL };
     if (options->kind == GH_EXCHANGE_NCCL && desc->n_ranks > 1 &&

@@ -74,6 +74,7 @@ static const struct gh_env_word overlap_words[] = {
     { NULL, NULL },
 };
 
+/* By gh_exchange_kind. */
 static const struct gh_env_word exchange_words[] = {
     { "auto", NULL },
     { "nccl", NULL },

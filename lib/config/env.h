@@ -38,11 +38,6 @@ enum {
     GH_ENV_CHECK_BITWISE = 1,
     GH_ENV_CHECK_RANKS = 2
 };
-enum {
-    GH_ENV_EXCHANGE_AUTO = 0,
-    GH_ENV_EXCHANGE_NCCL = 1,
-    GH_ENV_EXCHANGE_COPY = 2
-};
 /* LOG is a gh_log_level, or 0 for off.  In SCOPE bit n stands for the n-th
  * word; without bits, whole layers are captured. */
 

@@ -93,8 +93,7 @@ static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
 }
 
 /* The part that stays on this rank is copied before the wait for the others. */
-gh_status gh_exchange_by_copy(gh_exchange *x, const gh_exchange_op *op,
-                              gh_error *err)
+static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
 {
     gh_status status = say_ready(x, op->stream, err);
 
@@ -115,3 +114,12 @@ gh_status gh_exchange_by_copy(gh_exchange *x, const gh_exchange_op *op,
     }
     return status == GH_OK ? join_lanes(x, op->stream, err) : status;
 }
+
+const struct gh_exchange_ops gh_exchange_copy = {
+    .name = "copy",
+    .writes_windows = true,
+    .issue = issue,
+    .check = gh_signs_check,
+    .missed = gh_signs_missed,
+    .let_go = gh_signs_let_go,
+};

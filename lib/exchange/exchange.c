@@ -21,11 +21,16 @@
  * allocation. */
 #define UNIT (UINT64_C(2) << 20)
 
-static const char *name_of(gh_exchange_kind kind)
+/* By gh_exchange_kind; AUTO has none of its own. */
+static const struct gh_exchange_ops *const kinds[] = {
+    [GH_EXCHANGE_NCCL] = &gh_exchange_nccl,
+    [GH_EXCHANGE_COPY] = &gh_exchange_copy,
+};
+
+static void settle(gh_exchange *x, gh_exchange_kind kind)
 {
-    return kind == GH_EXCHANGE_AUTO   ? "auto"
-           : kind == GH_EXCHANGE_NCCL ? "nccl"
-                                      : "copy";
+    x->stats.kind = kind;
+    x->ops = x->n == 1 ? &gh_exchange_alone : kinds[kind];
 }
 
 /* ---- this rank's own ----------------------------------------------------- */
@@ -152,7 +157,7 @@ static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     if (status != GH_OK) {
         return status;
     }
-    x->kind = GH_EXCHANGE_NCCL;
+    settle(x, GH_EXCHANGE_NCCL);
     if (kind == GH_EXCHANGE_NCCL) {
         return GH_OK;
     }
@@ -163,7 +168,7 @@ static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     }
     x->exposed = false;
     if (!not.is) {
-        x->kind = GH_EXCHANGE_COPY;
+        settle(x, GH_EXCHANGE_COPY);
         return GH_OK;
     }
     if (kind == GH_EXCHANGE_COPY || x->nccl == NULL) {
@@ -187,9 +192,9 @@ static void say(gh_exchange *x)
 {
     gh_log_line(&x->log, GH_LOG_INFO,
                 "exchange: rank %u of %u: %s, a window of %llu bytes", x->rank,
-                x->n, name_of(x->kind),
+                x->n, kinds[x->stats.kind]->name,
                 (unsigned long long)x->desc.window_bytes);
-    for (uint32_t i = 0; x->kind == GH_EXCHANGE_COPY && i < x->n; i++) {
+    for (uint32_t i = 0; x->ops->writes_windows && i < x->n; i++) {
         const struct gh_peer *peer = &x->peers[i];
 
         if (i != x->rank) {
@@ -215,7 +220,7 @@ static gh_status agree(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     gh_status status;
 
     if (x->n == 1) {
-        x->kind = kind == GH_EXCHANGE_NCCL ? kind : GH_EXCHANGE_COPY;
+        settle(x, kind != GH_EXCHANGE_AUTO ? kind : GH_EXCHANGE_COPY);
         x->peers[0].window_bytes = x->desc.window_bytes;
         return own;
     }
@@ -253,15 +258,14 @@ static bool part(gh_exchange *x)
     bool writes = false;
     gh_error why;
 
-    if (x->kind == 0 || x->n == 1) {
+    if (x->ops == NULL || x->n == 1) {
         return !x->exposed;
     }
     if (!gh_exchange_has_ended(x)) {
         writes = !gh_exchange_let_go(x, x->side);
     }
     gh_exchange_leave(x);
-    if (x->kind == GH_EXCHANGE_NCCL ||
-        say_goodbye(x, writes, &why) == GH_OK) {
+    if (!x->ops->writes_windows || say_goodbye(x, writes, &why) == GH_OK) {
         return true;
     }
     gh_log_line(&x->log, GH_LOG_WARN,
@@ -277,7 +281,7 @@ static bool part(gh_exchange *x)
 static void end(gh_exchange *x, struct gh_comm_parting *parting)
 {
     const bool parted = part(x);
-    const bool together = parted && x->kind != 0 && !x->over;
+    const bool together = parted && x->ops != NULL && !x->over;
 
     gh_exchange_leave(x);
     /* A graph that was launched may hold a call that another rank does not
@@ -349,11 +353,10 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
     status = make_own(x, err);
     status = agree(x, options->kind, status, err);
     if (status != GH_OK) {
-        x->kind = 0;
+        x->ops = NULL;
         end(x, NULL);
         return status;
     }
-    x->stats.kind = x->kind;
     x->stats.window_bytes = desc->window_bytes;
     say(x);
     x->gate.open = x;

@@ -1,5 +1,5 @@
 /*
- * issue.c - one exchange: what is checked, and by which kind it is issued.
+ * issue.c - checks one exchange, and has its kind issue it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,17 +7,6 @@
 
 #include "base/error.h"
 #include "exchange/state.h"
-
-gh_exchange_part gh_exchange_part_of(const gh_exchange *x,
-                                     const gh_exchange_op *op, uint32_t rank)
-{
-    const uint64_t at = rank * op->capacity;
-
-    return op->parts != NULL
-               ? op->parts[rank]
-               : (gh_exchange_part){ at, op->capacity, x->rank * op->capacity,
-                                   at, op->capacity };
-}
 
 static bool fits(uint64_t at, uint64_t offset, uint64_t bytes, uint64_t room)
 {
@@ -82,49 +71,6 @@ static gh_status check(const gh_exchange *x, const gh_exchange_op *op,
     return status;
 }
 
-gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
-                           gh_error *err)
-{
-    const gh_exchange_part part = gh_exchange_part_of(x, op, x->rank);
-    char *to = (char *)x->window + op->at + part.here;
-    const char *from = (const char *)op->send + part.from;
-
-    if (part.bytes == 0 || to == from) {
-        return GH_OK;
-    }
-    x->stats.own_bytes += part.bytes;
-    return gh_device_copy(x->dev, to, from, part.bytes, op->stream, err);
-}
-
-static gh_status by_nccl(gh_exchange *x, const gh_exchange_op *op,
-                         gh_error *err)
-{
-    for (uint32_t i = 0; i < x->n; i++) {
-        const gh_exchange_part part = gh_exchange_part_of(x, op, i);
-
-        x->parts[i] = (struct gh_nccl_part){
-            .to = (const char *)op->send + part.from,
-            .to_bytes = part.bytes,
-            .from = (char *)x->window + op->at + part.here,
-            .from_bytes = part.comes,
-        };
-        x->stats.nccl_bytes += i != x->rank ? part.bytes : 0;
-    }
-    return gh_nccl_exchange(x->nccl, x->desc.comm, x->parts, x->rank, x->n,
-                            op->stream, x->timeout_s, err);
-}
-
-static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
-{
-    gh_status status;
-
-    if (x->kind == GH_EXCHANGE_COPY && x->n > 1) {
-        return gh_exchange_by_copy(x, op, err);
-    }
-    status = gh_exchange_keep(x, op, err);
-    return status == GH_OK && x->n > 1 ? by_nccl(x, op, err) : status;
-}
-
 gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
                             gh_error *err)
 {
@@ -142,7 +88,7 @@ gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
     captured = gh_device_host_captures(x->dev, op->stream);
     x->stats.calls++;
     x->stats.captured += captured;
-    status = issue(x, op, &why);
+    status = x->ops->issue(x, op, &why);
     if (status == GH_OK && !captured) {
         status = gh_device_event_record(x->dev, x->ended, op->stream, &why);
     }

@@ -73,12 +73,34 @@ struct gh_lane {
     void *stream, *done;
 };
 
+/* What a kind does in its own way.  A slot that is NULL does nothing. */
+struct gh_exchange_ops {
+    const char *name;    /* the word of GRAPHHOOKS_EP_EXCHANGE */
+    bool writes_windows; /* ranks write into each other's windows */
+
+    gh_status (*issue)(gh_exchange *x, const gh_exchange_op *op,
+                       gh_error *err);
+    /* Fails if a rank is known to be lost, while a stream is waited for. */
+    gh_status (*look)(gh_exchange *x, gh_error *err);
+    /* Fails if what has come cannot be trusted, once a stream has ended. */
+    gh_status (*check)(gh_exchange *x, gh_error *err);
+    /* Lists ranks that have not come, and returns how many. */
+    uint32_t (*missed)(gh_exchange *x, char *text, size_t bytes);
+    /* The exchange is over: nothing is to wait for other ranks any more. */
+    void (*abort)(gh_exchange *x);
+    /* gh_exchange_let_go() */
+    bool (*let_go)(gh_exchange *x, void *stream);
+};
+extern const struct gh_exchange_ops gh_exchange_alone; /* there is one rank */
+extern const struct gh_exchange_ops gh_exchange_nccl;
+extern const struct gh_exchange_ops gh_exchange_copy;
+
 struct gh_exchange {
     struct gh_device *dev;
     struct gh_log log;
     uint32_t rank, n, timeout_s;
     gh_exchange_desc desc; /* as the host has given it */
-    gh_exchange_kind kind; /* 0: not agreed on yet */
+    const struct gh_exchange_ops *ops; /* NULL: not agreed on yet */
     gh_exchange_stats stats;
 
     struct gh_comm *comm; /* how ranks agree; NULL: there is one rank */
@@ -142,13 +164,17 @@ gh_status gh_signs_take(gh_exchange *x, enum gh_sign sign, void *stream,
 /* Raises, in place of the others, all signs that this rank waits for. */
 void gh_signs_raise_own(gh_exchange *x);
 
-/* issue.c: copies the part that stays on this rank */
+/* late.c: for kinds whose ranks wait for signs */
+gh_status gh_signs_check(gh_exchange *x, gh_error *err);
+uint32_t gh_signs_missed(gh_exchange *x, char *text, size_t bytes);
+bool gh_signs_let_go(gh_exchange *x, void *stream);
+
+/* part.c: the part that goes to a rank, and the part that comes from it */
+gh_exchange_part gh_exchange_part_of(const gh_exchange *x,
+                                     const gh_exchange_op *op, uint32_t rank);
+/* Copies the part that stays on this rank */
 gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
                            gh_error *err);
-
-/* copy.c */
-gh_status gh_exchange_by_copy(gh_exchange *x, const gh_exchange_op *op,
-                              gh_error *err);
 
 /* wait.c: ends the exchange.  No call succeeds after that, and waits in NCCL
  * are aborted. */
@@ -158,10 +184,10 @@ void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err);
 bool gh_exchange_let_go(gh_exchange *x, void *stream);
 /* Whether what was issued ended in time.  If not, the exchange is over. */
 bool gh_exchange_has_ended(gh_exchange *x);
+/* Whether a stream, and the last call outside of captures, have ended.  Both
+ * count as ended where the driver cannot say. */
+bool gh_exchange_is_idle(gh_exchange *x, void *stream);
+bool gh_exchange_last_ended(gh_exchange *x);
 gh_status gh_exchange_refuse(const gh_exchange *x, gh_error *err);
-
-/* The part that goes to a rank, and the part that comes from it. */
-gh_exchange_part gh_exchange_part_of(const gh_exchange *x,
-                                     const gh_exchange_op *op, uint32_t rank);
 
 #endif

@@ -76,4 +76,17 @@ empty "$missing" "lib/plan/modules.def has a row for each GH_MODULE_*, in order"
 [ "$(wc -l < "$scratch/rows")" -ge 11 ]
 ok $? "they were read"
 
+awk '/exchange_words\[\] = / { on = 1; next }
+    /^};/ { on = 0 }
+    on && match($0, /"[a-z]*"/) { print substr($0, RSTART + 1, RLENGTH - 2) }' \
+    "$srcdir/lib/config/env.c" | grep -v '^auto$' > "$scratch/words"
+awk '/ kinds\[\] = / { on = 1; next }
+    /^};/ { on = 0 }
+    on { gsub(/.*gh_exchange_|,.*/, ""); print }' \
+    "$srcdir/lib/exchange/exchange.c" > "$scratch/rows"
+missing=$(diff "$scratch/words" "$scratch/rows")
+empty "$missing" "a word of GRAPHHOOKS_EP_EXCHANGE has a kind, and a kind a word"
+[ "$(wc -l < "$scratch/rows")" -ge 2 ]
+ok $? "they were read, too"
+
 done_testing

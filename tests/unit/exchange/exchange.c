@@ -816,7 +816,7 @@ static void test_exposed(void)
     reaches = false;
     is_status(open_exchange(&x), GH_OK, &err,
               "memory out of reach is exchanged by NCCL");
-    ok(x->kind == GH_EXCHANGE_NCCL &&
+    ok(x->stats.kind == GH_EXCHANGE_NCCL &&
            strstr(said, "all ranks use NCCL") != NULL,
        "which is said: %s", said);
     gh_exchange_close(x);

@@ -1,0 +1,159 @@
+/*
+ * late.c - signs that do not come: whose they are, and what is done instead.
+ *
+ * A stream that waits for a word of memory waits for ever.  So when the time
+ * is over, this rank raises the signs it waits for itself, again and again
+ * until the stream has passed.  The numbers are then wrong, and the host is
+ * told so, but streams and memory can be given back.  The stream also sends
+ * parts that it had not sent yet to other ranks, which may only be late.  So
+ * these ranks are told first.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "exchange/state.h"
+
+#include <stdio.h>
+
+/* The time for reading and raising signs, which wait for no other rank. */
+#define SOON_S 5u
+
+/* ---- letting go ---------------------------------------------------------- */
+
+static void tell_others(gh_exchange *x)
+{
+    x->told = true;
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (i != x->rank && x->peers[i].signs != NULL) {
+            gh_signs_raise(x, GH_SIGN_GONE, i, x->side, NULL);
+        }
+    }
+}
+
+static bool all_idle(gh_exchange *x, void *stream)
+{
+    bool idle = gh_exchange_is_idle(x, stream) && gh_exchange_last_ended(x);
+
+    for (uint32_t i = 0; i < x->n_lanes; i++) {
+        idle &= gh_exchange_is_idle(x, x->lanes[i].stream);
+    }
+    return idle;
+}
+
+/* Whether the signs to the others, and this rank's own, have been raised in
+ * time. */
+static bool has_told(gh_exchange *x)
+{
+    struct gh_deadline deadline = gh_deadline_in(SOON_S);
+
+    while (!gh_exchange_is_idle(x, x->side)) {
+        if (!gh_deadline_nap(&deadline)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool gh_signs_let_go(gh_exchange *x, void *stream)
+{
+    struct gh_deadline deadline = gh_deadline_in(SOON_S);
+
+    while (!all_idle(x, stream)) {
+        if (!x->told) {
+            tell_others(x);
+        } else if (gh_exchange_is_idle(x, x->side)) {
+            gh_signs_raise_own(x);
+        }
+        if (!gh_deadline_nap(&deadline)) {
+            gh_log_line(&x->log, GH_LOG_WARN,
+                        "exchange: rank %u: its streams wait for something "
+                        "else still",
+                        x->rank);
+            return false;
+        }
+    }
+    return has_told(x);
+}
+
+/* ---- who is missed ------------------------------------------------------- */
+
+/* Reads some rows without waiting for the streams that are stuck.  If the query
+ * fails, the copy may not have ended, so the caller must not look at the
+ * rows. */
+static gh_status read_signs(gh_exchange *x, enum gh_sign first,
+                            enum gh_sign end, gh_error *err)
+{
+    struct gh_deadline deadline = gh_deadline_in(SOON_S);
+    gh_status status = gh_signs_read(x, first, end, x->side, err);
+    bool idle = false;
+
+    while (status == GH_OK && !idle) {
+        status = gh_device_stream_ask(x->dev, x->side, &idle, err);
+        if (status == GH_OK && !idle && !gh_deadline_nap(&deadline)) {
+            return gh_fail(err, GH_ERR_DEVICE,
+                           "a copy of %u bytes has not ended in %u s",
+                           (unsigned)((end - first) * x->row_bytes), SOON_S);
+        }
+    }
+    return status;
+}
+
+/* Lists the ranks that have not come, for a call that waits.  All `ready` signs
+ * are taken down at once, and then all `arrived`, so a rank with neither sign
+ * up has not come. */
+static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
+{
+    const unsigned char *ready = gh_signs_seen(x, GH_SIGN_READY);
+    const unsigned char *arrived = gh_signs_seen(x, GH_SIGN_ARRIVED);
+    uint32_t missed = 0;
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (i == x->rank || ready[i] != 0 || arrived[i] != 0) {
+            continue;
+        }
+        if (missed++ < 8 && at < bytes) {
+            at += (size_t)snprintf(text + at, bytes - at, "%s%u",
+                                   missed > 1 ? ", " : "", i);
+        }
+    }
+    return missed;
+}
+
+uint32_t gh_signs_missed(gh_exchange *x, char *text, size_t bytes)
+{
+    return read_signs(x, 0, GH_SIGNS_TAKEN, NULL) == GH_OK
+               ? list_missed(x, text, bytes)
+               : 0;
+}
+
+/* Fails if a rank has given up: parts of a stream that ended may then be
+ * invalid. */
+gh_status gh_signs_check(gh_exchange *x, gh_error *err)
+{
+    gh_error why = { "" };
+    const gh_status status =
+        read_signs(x, GH_SIGN_GONE, GH_SIGN_GONE + 1, &why);
+
+    if (status != GH_OK) {
+        return gh_fail(err, status,
+                       "exchange: rank %u of %u: whether a rank has given up "
+                       "cannot be read: %.150s",
+                       x->rank, x->n, why.text);
+    }
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (gh_signs_seen(x, GH_SIGN_GONE)[i] != 0) {
+            return gh_fail(err, GH_ERR_RANKS,
+                           "exchange: rank %u of %u: rank %u has given the "
+                           "exchange up, as some rank did not come in time "
+                           "(GRAPHHOOKS_TIMEOUT); what it has sent since is no "
+                           "part",
+                           x->rank, x->n, i);
+        }
+    }
+    return GH_OK;
+}
