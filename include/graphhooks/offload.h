@@ -211,6 +211,10 @@ GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
  * @param[in,out] group  bytes of each tensor as they were saved; the addresses
  *                       are set
  *
+ * The backward reads the group at these addresses, never at those of
+ * gh_offload_save: that memory has other groups by then, and in the first step
+ * it is filled with NaN, so that the mistake shows.
+ *
  * Until gh_offload_release the host may also write into the group; what it
  * writes is lost then.  GRAPHHOOKS_CHECK gives the group to both of its runs as
  * it was saved, whether or not it is listed as an output.  A group of

@@ -82,7 +82,7 @@ void gh_device_discard(struct gh_device *dev, void *address, uint64_t bytes,
 /* The same, on any device: the memory gets other contents than it had with
  * another `byte`. */
 void gh_device_spoil(struct gh_device *dev, void *address, uint64_t bytes,
-                     uint8_t byte, void *stream);
+                     uint8_t byte, void *stream, void *event);
 /* Pinned memory of the host, and copies to it and back.  The copies do not
  * wait. */
 gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,

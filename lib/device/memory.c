@@ -84,13 +84,15 @@ void gh_device_discard(struct gh_device *dev, void *address, uint64_t bytes,
 }
 
 void gh_device_spoil(struct gh_device *dev, void *address, uint64_t bytes,
-                     uint8_t byte, void *stream)
+                     uint8_t byte, void *stream, void *event)
 {
-    if (dev->discard != NULL) {
-        gh_device_discard(dev, address, bytes, stream, NULL);
-    } else {
-        (void)dev->drv.cuMemsetD8Async((uintptr_t)address, byte, bytes,
-                                       stream);
+    if (dev->discard != NULL || bytes == 0) {
+        gh_device_discard(dev, address, bytes, stream, event);
+        return;
+    }
+    (void)dev->drv.cuMemsetD8Async((uintptr_t)address, byte, bytes, stream);
+    if (event != NULL) {
+        (void)gh_device_event_record(dev, event, stream, NULL);
     }
 }
 

@@ -132,8 +132,7 @@ static void *read_of(const struct gh_instance *i)
 static void leave_device(struct gh_offload *o, struct gh_instance *i)
 {
     if (i->out != NULL) {
-        gh_device_discard(o->dev, i->out->address, i->bytes, o->out,
-                          i->out->read);
+        gh_move_discard(o, i->out->address, i->bytes, o->out, i->out->read);
         i->out->holder = NULL;
         i->out = NULL;
     } else {

@@ -291,8 +291,8 @@ static void spoil_ring(struct gh_offload *o, const struct gh_ring *ring,
             gh_device_event_wait(o->dev, stream, buffer->read, NULL) ==
                 GH_OK) {
             gh_device_spoil(o->dev, buffer->address, ring->bytes,
-                            (uint8_t)(0x30 + (o->spoilt & 0xF)), stream);
-            (void)gh_device_event_record(o->dev, buffer->read, stream, NULL);
+                            (uint8_t)(0x30 + (o->spoilt & 0xF)), stream,
+                            buffer->read);
         }
     }
 }

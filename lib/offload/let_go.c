@@ -11,6 +11,16 @@
 
 #include "offload/move.h"
 
+void gh_move_discard(struct gh_offload *o, void *address, uint64_t bytes,
+                     void *stream, void *event)
+{
+    if (o->wipes) {
+        gh_device_spoil(o->dev, address, bytes, 0xFF, stream, event);
+    } else {
+        gh_device_discard(o->dev, address, bytes, stream, event);
+    }
+}
+
 static void let_block_go(struct gh_offload *o, struct gh_instance *i)
 {
     if (i->block != NULL) {
@@ -56,7 +66,7 @@ gh_status gh_move_note_end(struct gh_offload *o, struct gh_instance *i,
 {
     gh_status status = GH_OK;
 
-    gh_device_discard(o->dev, i->held, i->stays, i->stream, NULL);
+    gh_move_discard(o, i->held, i->stays, i->stream, NULL);
     if (i->slot != GH_SLOT_NONE || i->stays == 0) {
         return GH_OK;
     }
@@ -77,7 +87,7 @@ static void let_out_go(struct gh_offload *o, const struct gh_instance *i)
     if (i->out != NULL) {
         (void)gh_device_event_record(o->dev, i->out->filled, i->stream, NULL);
         (void)gh_device_event_wait(o->dev, o->out, i->out->filled, NULL);
-        gh_device_discard(o->dev, i->out->address, i->bytes, o->out, NULL);
+        gh_move_discard(o, i->out->address, i->bytes, o->out, NULL);
         (void)gh_device_event_record(o->dev, i->out->read, o->out, NULL);
     }
     if (i->block != NULL) {
@@ -101,7 +111,7 @@ static void let_lent_go(struct gh_offload *o, struct gh_instance *i)
 void gh_move_unload(struct gh_offload *o, struct gh_instance *i)
 {
     if (i->back != NULL) {
-        gh_device_discard(o->dev, i->back->address, i->bytes, i->stream, NULL);
+        gh_move_discard(o, i->back->address, i->bytes, i->stream, NULL);
         (void)gh_device_event_record(o->dev, i->back->read, i->stream, NULL);
         i->back->holder = NULL;
         i->back = NULL;

@@ -129,7 +129,7 @@ static gh_status finish(struct gh_offload *o, struct gh_instance *i,
     gh_status status = GH_OK;
 
     if (i->goes) {
-        gh_device_discard(o->dev, i->back->address, i->bytes, i->stream, NULL);
+        gh_move_discard(o, i->back->address, i->bytes, i->stream, NULL);
         status = gh_device_event_record(o->dev, i->back->read, i->stream, err);
     }
     if (status == GH_OK) {

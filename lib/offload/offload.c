@@ -33,6 +33,7 @@ gh_status gh_offload_create(const struct gh_offload_options *options,
     o->dev = dev;
     o->memory = memory;
     o->log = log;
+    o->wipes = true;
     o->table.max_slots = options->max_slots;
     o->table.memory = memory;
     o->loans.dev = dev;
@@ -286,6 +287,7 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
         o->profile_steps++;
     }
     o->shown_steps += shown;
+    o->wipes = o->wipes && !shown && !o->profiled;
     if (status == GH_OK && shown && !o->profiled && !measures_next(o) &&
         !compares_next(o)) {
         /* Copies follow what the host has issued, which may wait for a rank

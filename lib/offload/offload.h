@@ -60,6 +60,7 @@ struct gh_offload {
     void *out, *back;             /* the streams of the two ways */
     bool profiled;                /* the first step is over: fates are final */
     bool cut_short;               /* a step that was to be the profile */
+    bool wipes;                   /* see gh_move_discard() */
     bool checks;                  /* GRAPHHOOKS_CHECK=bitwise */
     uint32_t spoilt;              /* times; see gh_offload_spoil() */
     struct gh_instance *newest;   /* in the order of commits */

@@ -264,11 +264,50 @@ static void test_compare(void)
     is_str(calls, "setff:8 launch5 out wait ", "which is waited for too");
 }
 
+/* ---- memory that nobody needs -------------------------------------------- */
+
+static int discard(const void *at, uint64_t bytes, void *stream, void *event)
+{
+    (void)at;
+    (void)stream;
+    note("discard:%d%s ", (int)bytes, event != NULL ? "R" : "");
+    return 0;
+}
+
+static CUresult record(CUevent event, CUstream stream)
+{
+    (void)event;
+    (void)stream;
+    note("R ");
+    return CUDA_SUCCESS;
+}
+
+static void test_memory_that_nobody_needs(void)
+{
+    begin();
+    dev.drv.cuEventRecord = record;
+    gh_device_discard(&dev, &dev, 8, STREAM, &dev);
+    is_str(calls, "", "what is discarded costs a device nothing");
+    gh_device_spoil(&dev, &dev, 8, 0xFF, STREAM, NULL);
+    gh_device_spoil(&dev, &dev, 8, 0x31, STREAM, &dev);
+    gh_device_spoil(&dev, NULL, 0, 0x31, STREAM, &dev);
+    is_str(calls, "setff:8 set31:8 R ",
+           "what is spoilt has other contents, and its event comes after");
+    begin();
+    dev.discard = discard;
+    gh_device_discard(&dev, &dev, 8, STREAM, &dev);
+    gh_device_spoil(&dev, &dev, 8, 0xFF, STREAM, &dev);
+    gh_device_spoil(&dev, NULL, 0, 0xFF, STREAM, &dev);
+    is_str(calls, "discard:8R discard:8R ",
+           "the software device is told of both");
+}
+
 int main(void)
 {
     test_contexts();
     test_modes_that_fail();
     test_copies();
     test_compare();
+    test_memory_that_nobody_needs();
     return done_testing();
 }

@@ -276,13 +276,15 @@ void gh_device_discard(struct gh_device *dev, void *address, uint64_t bytes,
 }
 
 void gh_device_spoil(struct gh_device *dev, void *address, uint64_t bytes,
-                     uint8_t byte, void *stream)
+                     uint8_t byte, void *stream, void *event)
 {
     (void)dev;
-    (void)address;
-    (void)bytes;
-    (void)byte;
-    note("spoil@%c ", letter(stream));
+    if (address != NULL && bytes != 0) {
+        note("%s@%c ", byte == 0xFF ? "wipe" : "spoil", letter(stream));
+    }
+    if (event != NULL) {
+        gh_device_event_record(dev, event, stream, NULL);
+    }
 }
 
 struct gh_span *gh_spans_begin(struct gh_spans *spans,

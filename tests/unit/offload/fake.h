@@ -9,6 +9,7 @@
  *     Wk1@o  the last copy of block 1 is waited for; Rk1@o: one is marked
  *     out2@o two copies go out        back@b  one comes back
  *     copy@m a copy on the device     drop@m  contents are discarded
+ *     wipe@m and overwritten with NaN spoil@m with something else
  *     sync@o the host waits
  *
  * Events and blocks count from 1, in the order in which they are made.

@@ -107,6 +107,32 @@ static void test_a_flush_in_one_call(void)
     end();
 }
 
+/* In the first step a host that reads where a group was finds NaN there. */
+static void test_what_is_gone_is_wiped(void)
+{
+    begin(NULL);
+    gh_offload_end_step(o, &err); /* an evaluation has ended */
+    save(0, 0);
+    called();
+    commit(0, 0);
+    are("a buffer that was copied out is wiped before another may have it",
+        "R%u@m W%u@o Wk1@o out1@o R%u@o Rk1@o wipe@o R%u@o", out_filled(0),
+        out_filled(0), out_read(0), out_read(0));
+    load(0, 0);
+    called();
+    release(0, 0);
+    are("so is one that was released", "wipe@m R%u@m", back_read(0));
+    save(1, 0);
+    called();
+    gh_offload_end_step(o, &err);
+    ok(strstr(called(), "wipe@o R") != NULL, "or given up");
+    gh_offload_end_step(o, &err);
+    forward(0);
+    backward(0);
+    ok(strstr(called(), "wipe") == NULL, "later steps wipe nothing");
+    end();
+}
+
 /* A trace shows each group's copies. */
 static void test_a_flush_that_is_traced(void)
 {
@@ -438,6 +464,7 @@ int main(void)
     test_rings();
     test_loans();
     test_a_flush_in_one_call();
+    test_what_is_gone_is_wiped();
     test_a_flush_that_is_traced();
     test_many_copies();
     test_a_save_that_fails();
