@@ -306,7 +306,8 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
 static const char *const top_fields[] = {
     "name",       "family",      "whole",   "chunks",  "scope",  "granularity",
     "ep_overlap", "delay_wgrad", "ep_size", "cp_size", "layers",
-    "offload_fraction", "offload_buffers", "in_flight", "link_mb_per_s", NULL,
+    "offload_fraction", "offload_buffers", "in_flight", "link_mb_per_s",
+    "measured",   NULL,
 };
 
 static gh_status read_options(const struct fields *top, struct description *d,
@@ -407,6 +408,7 @@ static gh_status read_top(const json_t *json, struct description *d,
                               err)) != GH_OK ||
         (status = read_options(&top, d, err)) != GH_OK ||
         (status = read_foresight(&top, &d->foresight, err)) != GH_OK ||
+        (status = measured_read(&top, &d->measured, err)) != GH_OK ||
         (status = read_model(&top, &desc, err)) != GH_OK) {
         return status;
     }

@@ -11,6 +11,7 @@
 #define BIN_DESCRIBE_H
 
 #include "foresee.h"
+#include "measured.h"
 #include "orders.h"
 #include "plan/plan.h"
 
@@ -23,6 +24,7 @@ struct description {
     gh_model *model;
     struct gh_plan_options options; /* as far as they are in it */
     struct foresight foresight;  /* the same */
+    struct measured measured;    /* that it has of a training */
     struct layer_cost *costs;    /* that it has, one of each layer */
     struct node_times *times;    /* one of each object in `layers` */
     const struct node_times **nodes; /* of each layer, one of those */

@@ -282,6 +282,7 @@ static void print_json(const struct gh_plan *plan,
 
     printf("{");
     foresee_print_json(plan, &d->foresight);
+    measured_print_json(&d->measured);
     orders_print_json(plan, d->nodes);
     gh_plan_write(plan, GH_FORMAT_JSON, write_rest, &begun);
 }
@@ -322,6 +323,7 @@ static int show(void *arg, struct gh_traits_set *traits)
         }
         foresee_print(&plan, &d->foresight);
         orders_print(&plan, d->nodes);
+        measured_print(&d->measured);
     }
     gh_plan_free(&plan);
     return status;

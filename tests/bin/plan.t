@@ -802,6 +802,39 @@ bad_field "a node that is a number" "layers[0].node_us[0]: give a list of two" \
 bad_field "no nodes" "layers[0].node_us: give a list with one entry" \
     "{$of_moe, \"node_us\": []}"
 
+# ---- what a training has measured -----------------------------------------
+
+row='"eager_us": 1203.25, "replay_us": 911, "eager_host_us": 840,
+  "replay_host_us": 30.25'
+model measured "\"measured\": [{\"scope\": \"attn,moe_router\",
+  \"segments\": 24, $row, \"kept\": true}, {\"scope\": \"m\\\"lp\", $row,
+  \"kept\": false}]," '{"kind": "dense"}'
+returns 0 "a plan of a model of which a training has measured something" \
+    measured.json
+has "attn,moe_router        24      1.203      0.911        0.840         \
+0.030  kept" "has a line for each scope"
+has "dropped" "also of one that has no graphs any more"
+returns 0 "as JSON" measured.json --json
+has '{"scope":"m\"lp","segments":1,"eager_us":1203.250,"replay_us":911.000,' \
+    "it has the same"
+for key in eager_us replay_us eager_host_us replay_host_us; do
+    bad_field "a $key below 0" "measured[0].$key: give microseconds" \
+        '{"kind": "dense"}' "\"measured\": [{\"scope\": \"a\",
+        $(echo "$row" | sed "s/\"$key\": [0-9.]*/\"$key\": -1/")}],"
+done
+bad_field "no time" "measured[0].eager_us is missing; give microseconds" \
+    '{"kind": "dense"}' '"measured": [{"scope": "a"}],'
+bad_field "a scope without a name" "measured[0].scope is missing" \
+    '{"kind": "dense"}' '"measured": [{}],'
+bad_field "a number" "measured[0]: give an object" '{"kind": "dense"}' \
+    '"measured": [1],'
+bad_field "an object" "measured: give a list of scopes" '{"kind": "dense"}' \
+    '"measured": {},'
+returns 0 "a plan without" dense.json
+grep -q "measured" out
+[ $? -eq 1 ]
+ok $? "says nothing of it"
+
 # ---- many layers ----------------------------------------------------------
 
 model many '"chunks": 10,' '{"kind": "moe", "repeat": 10000, "experts": 8,

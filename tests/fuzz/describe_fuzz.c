@@ -3,8 +3,8 @@
  * plan or a sentence why not, and the plan can be printed.
  *
  *     clang -fsanitize=fuzzer,address,undefined -I. -Iinclude -Ilib -Ibin \
- *         -I$BUILD tests/fuzz/describe_fuzz.c bin/describe.c bin/fields.c bin/nodes.c \
- *         bin/words.c lib/plan/[a-z]*.c lib/config/[a-z]*.c \
+ *         -I$BUILD tests/fuzz/describe_fuzz.c bin/describe.c bin/fields.c \
+ *         bin/measured_read.c bin/nodes.c bin/words.c lib/plan/[a-z]*.c lib/config/[a-z]*.c \
  *         lib/base/[ejs]*.c words/nearest.c -ljansson
  *
  * doc/models is a corpus to begin with.

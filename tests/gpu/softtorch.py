@@ -346,6 +346,9 @@ class _Event:
 
     synchronize = wait
 
+    def query(self) -> bool:
+        return self._stream is None or self._mark <= self._stream._done
+
     def is_recorded(self) -> bool:
         return self._stream is not None
 

@@ -31,7 +31,8 @@ SLOTS = {
     "1F1B": [[2], [1]], "1F1B, MoE": [[2], [1]], "1F1B, packed": [[2], [1]],
     "interleaved": [[4, 2], [3, 1]],
     "interleaved by threes": [[6, 3], [4, 2]],
-    "no overlap": [[1]] * 2, "columns and rows": [[1]] * 2,
+    "no overlap": [[1]] * 2, "slower on one rank": [[1]] * 2,
+    "faster on all": [[1]] * 2, "columns and rows": [[1]] * 2,
     "packed": [[1]] * 2, "contexts of several sizes": [[1]] * 2,
     # A forward begins before the backward beside it.
     "overlap, attn": [[2]] * 2, "overlap, attn,moe_router": [[2]] * 2,
@@ -68,7 +69,7 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 5), ("experts", 2, 4), ("pieces", 2, 3), ("four", 4, 1)])
+    ("pipeline", 2, 5), ("experts", 2, 6), ("pieces", 2, 3), ("four", 4, 1)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():
@@ -78,5 +79,9 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
             assert rank["replays"] == rank["passes"] - rank["warmup"], case
         assert [rank["slots"] for rank in ranks] == SLOTS[case], case
     assert len(found) == count
+    for case, kept in ("slower on one rank", False), ("faster on all", True):
+        for rank in found.get(case, ()):
+            assert rank["kept"] is kept, case
+            assert rank["refused"] == (0 if kept else 2)
     several = found.get("contexts of several sizes", ())
     assert all(rank["banks"] == [2] for rank in several)

@@ -24,6 +24,7 @@ warnings.simplefilter("ignore")
 import training  # noqa: E402
 from models import torch  # noqa: E402
 from packing import Packed, build_packed  # noqa: E402
+from softclock import Clock  # noqa: E402
 from training import compare  # noqa: E402
 
 COUNTS = [4, 6, 8, 3]
@@ -65,6 +66,26 @@ def of_several_sizes() -> dict:
                    attach={"group": both})
 
 
+def measured(replays) -> dict:
+    """A scope of which graphs are slower on some rank, or on none."""
+    training.divide(**EXPERTS)
+    counts = [2, 3] * 4
+    one, two = (training.Training("moe", scope) for scope in (None, "auto"))
+    replay = replays[torch.distributed.get_rank()]
+    with Clock({EXCHANGING: 2.0}, {EXCHANGING: replay}):
+        for each in one, two:
+            training.seed()
+            each.steps(counts)
+        stats = two.end()
+    assert training.differing(one.state(), two.state()) == []
+    row, = stats["measured"]
+    # As the others are checked: each pass that is to be replayed, is.
+    return {"passes": stats["replays"], "warmup": 0,
+            "replays": stats["replays"],
+            "slots": [c["slots"] for c in stats["chunks"]],
+            "kept": row["kept"], "refused": len(stats["refused"])}
+
+
 CASES = {
     "pipeline": {
         "1F1B": lambda: trained(PIPELINE, "dense", ""),
@@ -76,6 +97,8 @@ CASES = {
             microbatch_group_size_per_vp_stage=3)},
     "experts": {
         "no overlap": lambda: trained(EXPERTS, "moe", EXCHANGING),
+        "slower on one rank": lambda: measured([1.0, 3.0]),
+        "faster on all": lambda: measured([1.0, 1.5]),
         **{f"overlap, {scope}": lambda scope=scope: trained(
             EXPERTS, "moe", scope, **OVERLAP)
            for scope in ("attn", "attn,moe_router", EXCHANGING)}},

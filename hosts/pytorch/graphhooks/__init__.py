@@ -34,15 +34,17 @@ def attach(model, layers=None, *, parts=None, generators=(),
     memory of the training's.
     ``packed``: arguments that vary with how sequences are packed, and the most
     that they may be: {"cu_seqlens": 64, "max_seqlen": 4096}.
+    ``scope``: "attn" or "mlp" with parts; "auto" measures the first steps with
+    graphs and without, and modules of a kind that graphs make slower have none
+    from then on.
     ``split_backward``: True where backwards are asked for inputs and for
     weights one after the other, as torch's zero-bubble schedules do
     (stage_backward_input() and stage_backward_weight()).
     ``verify``: "auto" runs some replays eagerly too and compares all bits,
     "always" all of them, "off" none; a segment that differs is eager from then on.
     All other options are the environment variables GRAPHHOOKS_* in Python's
-    spelling, such as ``granularity="chunk"``, ``scope="attn"``,
-    ``warmup_steps``, ``max_slots``, ``enable=False``; a variable that is set
-    wins.
+    spelling, such as ``granularity="chunk"``, ``warmup_steps``,
+    ``max_slots``, ``enable=False``; a variable that is set wins.
 
     Returns an ``Attached``: ``explain()``, ``stats()``, ``step()``,
     ``detach()``, and a context manager.  Raises ``Error``.

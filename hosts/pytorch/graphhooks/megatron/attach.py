@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import logging
-import types
 
 import torch
 
@@ -20,7 +19,7 @@ from .groups import group_of
 from .hooks import ParameterHooks
 from .offload import Offloading, words_of as offload_words
 from .random import generators_of
-from .scope import Settings
+from .scope import AUTO, Settings, has_word
 from .seam import Seam
 
 log = logging.getLogger("graphhooks")
@@ -33,7 +32,9 @@ def attach(model_chunks, config=None, scope=None, offload=None, **options):
     wrapped as Megatron wraps them (DistributedDataParallel, Float16Module).
     ``config``: its TransformerConfig; that of the first chunk by default.
     ``scope``: Megatron's words, "attn,moe_router"; by default
-    ``config.cuda_graph_modules``.  Empty: whole layers.
+    ``config.cuda_graph_modules``.  Empty: whole layers.  "auto": the largest
+    that the model can have; the first steps measure it, part by part, and what
+    is slower than eager has no graphs from then on.
     ``offload``: Megatron's names of what goes to the host's memory and comes
     back, "core_attn,attn_proj"; by default what ``config`` offloads.
     ``options``: as graphhooks.attach; each chunk has a session of its own.
@@ -69,6 +70,8 @@ class Attached:
         whole = options.get("granularity") == "chunk"
         words = offload_words(config, offload)
         self._settings = Settings(names, chunks, config, scope, whole, words)
+        if scope == AUTO:
+            options = {**options, "scope": AUTO}
         self._offloading: Offloading | None = None
         self._seams: list = []
         self._hooks: list = []
@@ -146,9 +149,7 @@ class Attached:
         layers = [layer for chunk in chunks
                   for _, layer in layers_of(names, chunk)]
         idle = [word.name for word in self._settings.words
-                if not any(names._layer_is_graphable(
-                    layer, types.SimpleNamespace(cuda_graph_modules=[word]))
-                    for layer in layers)]
+                if not any(has_word(names, layer, word) for layer in layers)]
         if not layers:
             self._notes.append("this stage has no layer, and so no graph")
         elif idle:
@@ -170,6 +171,8 @@ class Attached:
                     total[key] = total.get(key, 0) + value
                 elif isinstance(value, dict):
                     _add(total.setdefault(key, {}), value)
+                elif isinstance(value, list):  # a row for each scope
+                    total[key] = total.get(key, []) + value
         return {**total, "chunks": each}
 
     def explain(self) -> str:

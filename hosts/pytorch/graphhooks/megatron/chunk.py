@@ -24,6 +24,7 @@ class Whole:
         self._before: list = []  # hooks, and what each is called with
         self.layer = self  # as ParameterHooks knows it
         self.body = Body(self._run, [decoder], name)
+        self.body.scope = "all layers"
         self._leftovers = [Leftovers(layer) for layer in decoder.layers]
         self._flags = flagged(self.body.modules())
         self._quantization = quantization  # None: nothing is quantized

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import types
 
 from ..errors import Error
 
 SEAM = "transformer_engine"  # the value of cuda_graph_impl with a seam
 _BUILT = "build the model with cuda_graph_impl=\"transformer_engine\" and " \
          "these cuda_graph_modules"
+
+
+AUTO = "auto"  # the largest, of which what loses is dropped
 
 
 def words_of(scope, names) -> list | None:
@@ -38,7 +42,7 @@ class Settings:
         """`whole`: all layers together, for which nothing is set."""
         self._before: list = []
         self._layers: list = []
-        words = words_of(scope, names)
+        words = None if scope == AUTO else words_of(scope, names)
         if config.cuda_graph_impl not in (SEAM, "none"):
             raise Error(
                 f"cuda_graph_impl is {config.cuda_graph_impl!r}, by which "
@@ -55,10 +59,12 @@ class Settings:
                             f"the offload of {','.join(offload)}")
             self.words: list = []
             return
+        offload = () if offload is True else offload
+        if scope == AUTO:
+            words = largest(names, chunks, config, offload)
         if words is None:
             words = list(config.cuda_graph_modules) if self.built else []
         same = self.built and set(words) == set(config.cuda_graph_modules)
-        offload = () if offload is True else offload
         self.words = words if same and not _is_more(config, offload) \
             else _checked(config, words, offload)
         if not same:
@@ -98,6 +104,43 @@ class Settings:
             del layer.cuda_graphs, layer.cuda_graph_manual_hooks
             del layer.cuda_graph_backward_dw_wrapper
         self._before, self._layers = [], []
+
+
+def largest(names, chunks, config, offload) -> list:
+    """The largest scope that a model can have: whole layers, where no experts
+    wait for the host; else all words of its layers that Megatron allows."""
+    modules = [m for chunk in chunks for m in chunk.modules()]
+    has_experts = any(isinstance(m, names.MoETokenDispatcher)
+                      for each in modules for m in (
+                          each, getattr(each, "token_dispatcher", None)))
+    whole = not has_experts or config.moe_pad_expert_input_to_capacity
+    words = [word for word in names.CudaGraphModule
+             if word.name != "moe" and any(
+                 has_word(names, m, word) for m in modules)]
+    tries = ([[]] if whole else []) + [
+        [w for w in words if w.name not in left_out] for left_out in (
+            (), ("mlp",), ("moe_preprocess",), ("moe_preprocess", "mlp"),
+            ("moe_router", "moe_preprocess"))]
+    refusal = None
+    for tried in tries:
+        if tried or whole:
+            try:
+                return _checked(config, tried, offload)
+            except Error as error:
+                refusal = error
+    raise refusal or Error("no layer of this stage has what a scope names")
+
+
+def has_word(names, layer, word) -> bool:
+    """Whether a layer has what a word of a scope names."""
+    return names._layer_is_graphable(
+        layer, types.SimpleNamespace(cuda_graph_modules=[word]))
+
+
+def spelled(names, layer, words) -> str:
+    """What the scope is of a layer."""
+    return ",".join(w.name for w in words
+                    if has_word(names, layer, w)) or "whole layers"
 
 
 def _is_more(config, offload) -> bool:

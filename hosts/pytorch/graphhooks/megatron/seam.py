@@ -48,6 +48,8 @@ class Seam:
             m for each in covered for m in each.modules()])
         self.body = Body(self._run, covered, name, self._delayed)
         self.body.remedy = scope.remedy_of(layer)
+        self.body.scope = scope.spelled(names, layer,
+                                        layer.config.cuda_graph_modules)
         self._leftovers = Leftovers(layer, self.body.modules())
         self._takes_attention = self._has_attention()
         layer.cuda_graphs.append(self)

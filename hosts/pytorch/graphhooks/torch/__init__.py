@@ -6,6 +6,7 @@ A folder reads those after it, and none before it:
       attached.py       a stack of modules with graphs, and its steps
       body.py           an engine's own work as one of these modules
       checks.py         what it is asked for, and refuses
+      measured.py       whether graphs pay, against eager passes
       stack.py          which modules are meant, and how the plan knows them
       sessions.py       their session, and the segments that its plan has
       optimizers.py     whose step ends one of the training's

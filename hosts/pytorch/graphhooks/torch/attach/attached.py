@@ -35,7 +35,7 @@ from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
 from ..step.site import be_opaque
 from ..step.verify import Verify, asked as asked_verify, without_bitwise
-from . import checks, sessions, stack, versions
+from . import checks, measured, sessions, stack, versions
 from .optimizers import Optimizers
 from .uses import Uses
 
@@ -58,6 +58,7 @@ class Attached(Owner):
         checks.check_options(options, gradients, group)
         generators = checks.generators_of(generators)
         verify = Verify(self, asked_verify(options))
+        self.measured = measured.of(self, measured.asked(options))
         words = marks.asked(options)
         packed = None if packed is None else rooms(packed)
         self.options = options = banks.with_most(options)
@@ -130,6 +131,7 @@ class Attached(Owner):
                                   in enumerate(self.segments)}
             for segment in self.segments:
                 segment.attach()
+            self.measured.attach()
             self.offload.attach_rest(planned)
             self.offload.check()
             if evaluates:
@@ -256,6 +258,7 @@ class Attached(Owner):
         self.notices.flush()
         self.check(self.api.iteration_end(self.handle,
                                           ctypes.byref(self.error)))
+        self.measured.step()
 
     def wait(self) -> None:
         """For all that was issued on the current stream; with ranks, for the
@@ -279,6 +282,7 @@ class Attached(Owner):
         stats.update(self.offload.stats())
         stats.update(self.evaluation.stats())
         stats.update(self.verify.stats())
+        stats.update(self.measured.stats())
         return stats
 
     def explain(self) -> str:
@@ -298,6 +302,7 @@ class Attached(Owner):
         lines += self.packed.lines()
         lines += self.evaluation.lines()
         lines += self.verify.lines()
+        lines += self.measured.lines()
         lines += sorted(self.notices.lines())
         return "\n".join(lines) + "\n"
 
@@ -305,6 +310,7 @@ class Attached(Owner):
         """Gives the modules back; twice is allowed."""
         if self.session.handle:
             self._optimizers.close()
+            self.measured.detach()
             for segment in self.segments:
                 segment.detach()
             self._last = self.stats(), self.explain()

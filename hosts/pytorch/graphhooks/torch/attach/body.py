@@ -24,6 +24,7 @@ class Body(torch.nn.Module):
         self.used = torch.nn.ModuleList(modules)
         self.name = name
         self.remedy: str | None = None  # where it waits for the device
+        self.scope: str | None = None  # what it is of a layer, in words
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
 

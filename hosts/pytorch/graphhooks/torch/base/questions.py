@@ -17,6 +17,7 @@ SPENT = 0xff0003  # whether autograd's graph is gone, so modules run again
 FLIGHT = 0xff0004  # which signature a microbatch is of
 ROOM = 0xff0005  # whether a bank may give way for another one
 VERIFY = 0xff0006  # whether a replay is run eagerly too, and what it has shown
+MEASURE = 0xff0007  # what passes of a scope take, and whether that is known
 
 _PLACES = {
     BESIDE: "a call of {} that is none of a training, as of an evaluation",
@@ -26,6 +27,7 @@ _PLACES = {
     FLIGHT: "the beginning of a microbatch, in {}",
     ROOM: "the recording of another shape, in {}",
     VERIFY: "a replay of {} that is run eagerly too",
+    MEASURE: "the end of a step in which passes of {} are measured",
 }
 WORDS = 7  # of a question; the library never says as many
 

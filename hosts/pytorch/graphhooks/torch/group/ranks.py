@@ -73,6 +73,11 @@ class Single:
         """Of what all ranks answer at one call of a segment: the largest."""
         return answer
 
+    def ask(self, segment, about: int, *answers) -> list:
+        """What each rank answers where all of them are at one call of a
+        segment."""
+        return [answers]
+
     def recorded(self, run):
         """Of a capture."""
         return run()
@@ -248,8 +253,6 @@ class Ranks(Single):
         return [theirs[1:1 + n] for theirs in self._all]
 
     def ask(self, segment, about: int, *answers) -> list:
-        """What each rank answers where all of them are at one call of a
-        segment."""
         self.asked += 1
         mine = [about, segment.index, *answers]
         mine += [0] * (questions.WORDS - len(mine))

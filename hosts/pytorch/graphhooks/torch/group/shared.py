@@ -87,6 +87,11 @@ class Shared(Segment):
         if self.refused is None:
             self.refuse(f"rank {rank} runs it eagerly: {why}")
 
+    def drop(self, why: str) -> None:
+        self.refuse(why)
+        self.is_agreed = True
+        self.is_due = self.meets = False
+
     # ---- forward --------------------------------------------------------
 
     def _lead(self, *call):

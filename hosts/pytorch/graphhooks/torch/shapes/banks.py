@@ -154,6 +154,11 @@ class Banks:
         """Of the flight's bank, for the library."""
         return self._bank.number or 0 if self._bank is not None else 0
 
+    @property
+    def at_work(self) -> Bank | None:
+        """Of the flight."""
+        return self._bank
+
     def _begin(self, segment, key, tensors, args, kwargs) -> Bank:
         """The first call of a flight."""
         bank = self._bank

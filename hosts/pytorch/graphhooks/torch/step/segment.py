@@ -107,6 +107,10 @@ class Segment(WayBack):
         self.refused = why
         self.owner.notices.add(REFUSED, self.name, why)
 
+    def drop(self, why: str) -> None:
+        """For a reason that all who run it together have at this step."""
+        self.refuse(why)
+
     def why_heard(self) -> str | None:
         """Hooks that have come since the attach, of which a logger's may go
         again."""
