@@ -72,30 +72,3 @@ gh_status gh_session_reasons(const gh_session *session, gh_reason reason,
     *count_p = gh_capture_eager(session->capture, reason);
     return GH_OK;
 }
-
-const char *gh_reason_name(gh_reason reason)
-{
-    static const char *const names[] = {
-        [GH_REASON_NONE] = "none",
-        [GH_REASON_DISABLED] = "disabled",
-        [GH_REASON_PLAN] = "plan",
-        [GH_REASON_WARMUP] = "warmup",
-        [GH_REASON_BUSY] = "busy",
-        [GH_REASON_CAPTURE] = "capture",
-        [GH_REASON_DEVICE] = "device",
-        [GH_REASON_INPUT] = "input",
-        [GH_REASON_FROZEN] = "frozen",
-        [GH_REASON_CHECK] = "check",
-        [GH_REASON_MISMATCH] = "mismatch",
-        [GH_REASON_HOST_CAPTURE] = "host_capture",
-        [GH_REASON_FORWARD_ONLY] = "forward_only",
-        [GH_REASON_EMPTY] = "empty",
-        [GH_REASON_PAUSED] = "paused",
-        [GH_REASON_BANKS] = "banks",
-        [GH_REASON_PACKED] = "packed",
-        [GH_REASON_UNBOUND] = "unbound",
-        [GH_REASON_RANKS] = "ranks",
-    };
-
-    return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : "?";
-}

@@ -8,9 +8,9 @@
 #include "capture/agree.h"
 
 #include "base/error.h"
+#include "capture/abandon.h"
 #include "capture/places.h"
 #include "capture/ranks.h"
-#include "capture/record.h"
 #include "capture/services.h"
 #include "comm/comm.h"
 

@@ -147,22 +147,3 @@ gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass)
     return reason;
 }
 
-GH_COLD gh_status gh_capture_refuse_bank(const struct gh_capture *c,
-                                         const gh_pass *pass, gh_error *err)
-{
-    const struct gh_bank *bank;
-
-    if (pass->bank >= c->banks.n) {
-        return gh_fail(err, GH_ERR_NOT_FOUND,
-                       "gh_pass.bank is %u, and the session has banks 0 to %u: "
-                       "declare it with gh_bank_add first",
-                       pass->bank, c->banks.n - 1);
-    }
-    bank = c->banks.all[pass->bank];
-    return gh_fail(err, GH_ERR_INVALID,
-                   "gh_pass.group is %p, but bank %u (%s, cp_size %u) was "
-                   "declared for group %p: its graphs use that one; declare a "
-                   "bank for each group",
-                   pass->group, pass->bank, bank->name, bank->cp_size,
-                   bank->group);
-}

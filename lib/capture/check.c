@@ -18,9 +18,9 @@
 #include "capture/check.h"
 
 #include "base/error.h"
+#include "capture/abandon.h"
 #include "capture/offloads.h"
 #include "capture/ranks.h"
-#include "capture/record.h"
 #include "capture/replay.h"
 
 #include <stdio.h>

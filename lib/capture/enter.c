@@ -11,11 +11,12 @@
 #include "capture/state.h"
 
 #include "base/error.h"
+#include "capture/abandon.h"
+#include "capture/call.h"
 #include "capture/check.h"
 #include "capture/decide.h"
 #include "capture/flight.h"
 #include "capture/offloads.h"
-#include "capture/record.h"
 #include "capture/replay.h"
 
 static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
@@ -42,7 +43,7 @@ static GH_COLD void note_capture(struct gh_capture *c)
 static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
 {
     if (!c->open.counted) {
-        gh_packed_note_loose(c);
+        gh_flight_note_loose(c);
         return pass->direction == GH_FORWARD ? GH_REASON_FORWARD_ONLY
                                              : GH_REASON_PLAN;
     }
@@ -242,63 +243,6 @@ static GH_COLD void end_timing(struct gh_capture *c)
     }
 }
 
-/* The legacy stream is never the last one: which it is depends on the
- * context that is current, so every pass on it comes through here. */
-static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
-                                      gh_error *err)
-{
-    gh_status status;
-
-    if (!gh_device_is_legacy(stream)) {
-        return gh_streams_know(&c->streams, stream, err);
-    }
-    if (c->options.enabled && !gh_device_is_current(c->dev)) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_pass.stream is the legacy default stream, which is "
-                       "of another context than the session's on this thread: "
-                       "make the session's current, or give a stream");
-    }
-    status = gh_streams_know(&c->streams, stream, err);
-    c->streams.last = GH_NO_STREAM;
-    return status;
-}
-
-/* O(1), whatever the number of banks. */
-static inline gh_status select_bank(struct gh_capture *c, const gh_pass *pass,
-                                    gh_error *err)
-{
-    if (pass->bank < c->banks.n) {
-        c->open.bank = c->banks.all[pass->bank];
-        if (pass->group == NULL || pass->group == c->open.bank->group) {
-            return GH_OK;
-        }
-    }
-    return gh_capture_refuse_bank(c, pass, err);
-}
-
-static inline gh_status begin_call(struct gh_capture *c, const gh_pass *pass,
-                                   gh_error *err)
-{
-    if (c->ended != NULL) {
-        gh_order_end(&c->ended->order, &c->streams);
-        c->ended = NULL;
-    }
-    if (pass->stream != c->streams.last) {
-        gh_status status = check_stream(c, pass->stream, err);
-
-        if (status != GH_OK) {
-            return status;
-        }
-    }
-    return select_bank(c, pass, err);
-}
-
-gh_status gh_capture_begin_call(struct gh_capture *c, const gh_pass *pass,
-                                gh_error *err)
-{
-    return begin_call(c, pass, err);
-}
-
 gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
                            gh_decision *decision, gh_error *err)
 {
@@ -311,7 +255,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     if (c->open.timed) {
         gh_open_begin_timing(c);
     }
-    status = begin_call(c, pass, err);
+    status = gh_call_begin(c, pass, err);
     if (status != GH_OK) {
         return status;
     }

@@ -8,6 +8,7 @@
 #include "capture/state.h"
 
 #include "base/error.h"
+#include "capture/abandon.h"
 #include "capture/agree.h"
 #include "capture/check.h"
 #include "capture/flight.h"
@@ -149,19 +150,3 @@ gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
     return close_pass(c, pass, err);
 }
 
-void gh_capture_cancel(struct gh_capture *c)
-{
-    if (!c->open.active) {
-        return;
-    }
-    if (c->open.action == GH_ACTION_RECORD) {
-        gh_record_drop(c);
-        if (gh_agree_is_due(c) && !c->parted) {
-            gh_agree_to_cancel(c);
-        }
-    }
-    gh_offloads_cancel(c);
-    gh_open_give_slot_up(c);
-    c->open.active = false;
-    gh_offloads_tell(c);
-}

@@ -10,6 +10,14 @@
 
 #include "base/error.h"
 
+void gh_flight_note_loose(struct gh_capture *c)
+{
+    const uint32_t at = c->streams.at;
+
+    c->loose_used |= UINT64_C(1)
+                     << (at < GH_MAX_EDGES - 1 ? at : GH_MAX_EDGES - 1);
+}
+
 /* Each direction comes once in a flight, and in its turn. */
 static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
 {
@@ -62,7 +70,7 @@ GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
         gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
                             c->open.number, GH_REASON_BUSY);
     }
-    gh_packed_note_loose(c);
+    gh_flight_note_loose(c);
     if (found == GH_SLOTS_EARLY) {
         return refuse_order(pass, err);
     }

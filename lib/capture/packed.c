@@ -9,6 +9,7 @@
 
 #include "bank/lengths.h"
 #include "base/error.h"
+#include "capture/call.h"
 #include "capture/flight.h"
 
 #include <stdlib.h>
@@ -146,14 +147,6 @@ static gh_status take_loose(struct gh_capture *c, void *stream,
         *address_p = loose->address;
     }
     return status;
-}
-
-void gh_packed_note_loose(struct gh_capture *c)
-{
-    const uint32_t at = c->streams.at;
-
-    c->loose_used |= UINT64_C(1)
-                     << (at < GH_MAX_EDGES - 1 ? at : GH_MAX_EDGES - 1);
 }
 
 void gh_packed_end_step(struct gh_capture *c)
@@ -363,7 +356,7 @@ gh_status gh_capture_set_packed(struct gh_capture *c, const gh_packed *packed,
     gh_status status = check_call(c, packed, err);
 
     if (status == GH_OK) {
-        status = gh_capture_begin_call(c, &pass, err);
+        status = gh_call_begin(c, &pass, err);
     }
     if (status == GH_OK) {
         status = check_bank(c->open.bank, err);

@@ -20,8 +20,6 @@ struct gh_loose;
 gh_status gh_packed_refuse_none(const gh_pass *pass,
                                 const struct gh_bank *bank, gh_error *err);
 
-/* Notes that a pass without a slot, on its stream, may read such arrays. */
-void gh_packed_note_loose(struct gh_capture *c);
 /* Frees the arrays of microbatches without a slot for the next step, which
  * waits for the streams that have read them. */
 void gh_packed_end_step(struct gh_capture *c);

@@ -63,7 +63,7 @@ static bool is_first_of(const struct gh_capture *c, const struct gh_bank *bank)
     return at == bank;
 }
 
-static void abort_all(struct gh_capture *c)
+void gh_ranks_abort_all(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
 
@@ -77,9 +77,8 @@ static void abort_all(struct gh_capture *c)
     gh_device_leave(c->dev, before);
 }
 
-/* No pass is recorded nor replayed any more. */
-static void note_parting(struct gh_capture *c, const struct gh_bank *bank,
-                         const char *why)
+void gh_ranks_note_parting(struct gh_capture *c, const struct gh_bank *bank,
+                           const char *why)
 {
     char where[WHERE_BYTES];
 
@@ -102,8 +101,8 @@ gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
                         const char *why, gh_error *err)
 {
     if (!c->parted) {
-        note_parting(c, bank, why);
-        abort_all(c);
+        gh_ranks_note_parting(c, bank, why);
+        gh_ranks_abort_all(c);
     }
     return gh_ranks_refuse(c, err);
 }
@@ -183,28 +182,6 @@ gh_status gh_capture_wait_for_ranks(struct gh_capture *c, void *stream,
     }
     gh_device_leave(c->dev, before);
     return status;
-}
-
-/* The open pass is cancelled first: a recording holds operations, and
- * ncclCommAbort waits for it. */
-gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
-                                 gh_error *err)
-{
-    const struct gh_bank *bank = c->shared;
-    struct gh_device_before before;
-
-    if (bank == NULL) {
-        return gh_fail(err, GH_ERR_STATE, "gh_ranks_abort: no bank has ranks");
-    }
-    if (c->parted) {
-        return GH_OK;
-    }
-    before = gh_device_enter(c->dev);
-    note_parting(c, bank, why);
-    gh_capture_cancel(c);
-    abort_all(c);
-    gh_device_leave(c->dev, before);
-    return GH_OK;
 }
 
 gh_status gh_ranks_await(struct gh_capture *c, void *stream, gh_error *err)

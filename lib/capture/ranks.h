@@ -13,6 +13,11 @@
  * GH_ERR_RANKS with the same text. */
 gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
                         const char *why, gh_error *err);
+/* Its two halves: no pass is recorded nor replayed any more, and graphs and
+ * communicators end. */
+void gh_ranks_note_parting(struct gh_capture *c, const struct gh_bank *bank,
+                           const char *why);
+void gh_ranks_abort_all(struct gh_capture *c);
 /* The same error again, for a session whose ranks have parted. */
 gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err);
 

@@ -87,11 +87,6 @@ static inline enum gh_capturing gh_open_captured(struct gh_capture *c)
     return c->open.capturing;
 }
 
-/* enter.c: the beginning of every call that takes part in a flight.  Sets
- * open.bank. */
-gh_status gh_capture_begin_call(struct gh_capture *c, const gh_pass *pass,
-                                gh_error *err);
-
 /* aux.c */
 void gh_aux_release_all(struct gh_capture *c);
 /* Makes the bank's bindings void.  The caller releases the *n_p objects that
@@ -105,9 +100,5 @@ bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
 /* banks.c: sets open.entry to a place for a graph.  Returns why there is none,
  * or GH_REASON_NONE. */
 gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass);
-/* The error for a bank that was not declared, or that belongs to another
- * group. */
-gh_status gh_capture_refuse_bank(const struct gh_capture *c,
-                                 const gh_pass *pass, gh_error *err);
 
 #endif

@@ -1,39 +1,14 @@
 /*
- * ahead.c - the order of commits, and the copies back that are issued before
- * their groups are asked for.
+ * ahead.c - copies back that are issued before their groups are asked for.
  *
  * A backward reads the groups of its forward in the opposite order, so what was
- * committed before the group at hand is what comes next.  The order is a list
- * through gh_instance.before and .after, with its end in gh_offload.newest.
+ * committed before the group at hand is what comes next.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
 
 #include "offload/move.h"
-
-void gh_move_link(struct gh_offload *o, struct gh_instance *i)
-{
-    i->after = NULL;
-    i->before = o->newest;
-    if (o->newest != NULL) {
-        o->newest->after = i;
-    }
-    o->newest = i;
-}
-
-void gh_move_unlink(struct gh_offload *o, struct gh_instance *i)
-{
-    if (i->before != NULL) {
-        i->before->after = i->after;
-    }
-    if (i->after != NULL) {
-        i->after->before = i->before;
-    } else if (o->newest == i) {
-        o->newest = i->before;
-    }
-    i->before = i->after = NULL;
-}
 
 /* Groups that are looked at: far enough for every ring to be full. */
 #define LOOK_AHEAD 16

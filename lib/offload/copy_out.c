@@ -211,28 +211,6 @@ void gh_move_out_or_queue(struct gh_offload *o, struct gh_instance *i)
     }
 }
 
-void gh_move_unqueue(struct gh_offload *o, const struct gh_instance *i)
-{
-    struct gh_instance *before = NULL;
-    struct gh_instance *at = o->first_queued;
-
-    while (at != NULL && at != i) {
-        before = at;
-        at = at->next_queued;
-    }
-    if (at == NULL) {
-        return;
-    }
-    if (before != NULL) {
-        before->next_queued = at->next_queued;
-    } else {
-        o->first_queued = at->next_queued;
-    }
-    if (o->last_queued == at) {
-        o->last_queued = before;
-    }
-}
-
 /* First the stream waits for all that is queued, then all copies are issued in
  * as few calls as possible, and then all are marked.  What is not marked after
  * a failure stays in the queue and is issued again. */

@@ -13,28 +13,7 @@
 
 #include <stdio.h>
 
-struct gh_group_name gh_group_name(const struct gh_offload *o, uint32_t layer,
-                                   uint32_t module)
-{
-    struct gh_group_name name;
-    const uint32_t own = module & ~GH_MODULE_NAMED;
-    const char *text = "?";
-
-    if ((module & GH_MODULE_NAMED) != 0) {
-        text = own < o->options.n_names ? o->options.names[own] : "?";
-    } else if (module != 0) {
-        text = gh_module_names[__builtin_ctz(module)];
-    }
-    snprintf(name.text, sizeof(name.text), "layer %u, %.40s", layer, text);
-    return name;
-}
-
 /* ---- tensors --------------------------------------------------------------- */
-
-bool gh_group_tensor_goes(const struct gh_offload *o, uint64_t bytes)
-{
-    return bytes >= o->options.min_bytes && bytes != 0;
-}
 
 bool gh_group_is_lent(const struct gh_offload *o,
                       const gh_offload_group *wanted)

@@ -8,7 +8,10 @@
 #include "offload/table.h"
 
 #include "base/error.h"
+#include "offload/group.h"
+#include "plan/kinds.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static gh_status no_memory(gh_error *err)
@@ -171,4 +174,25 @@ gh_status gh_table_instance(const struct gh_table *table,
     }
     *instance_p = idle;
     return GH_OK;
+}
+
+struct gh_group_name gh_group_name(const struct gh_offload *o, uint32_t layer,
+                                   uint32_t module)
+{
+    struct gh_group_name name;
+    const uint32_t own = module & ~GH_MODULE_NAMED;
+    const char *text = "?";
+
+    if ((module & GH_MODULE_NAMED) != 0) {
+        text = own < o->options.n_names ? o->options.names[own] : "?";
+    } else if (module != 0) {
+        text = gh_module_names[__builtin_ctz(module)];
+    }
+    snprintf(name.text, sizeof(name.text), "layer %u, %.40s", layer, text);
+    return name;
+}
+
+bool gh_group_tensor_goes(const struct gh_offload *o, uint64_t bytes)
+{
+    return bytes >= o->options.min_bytes && bytes != 0;
 }

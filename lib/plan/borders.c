@@ -15,6 +15,14 @@
 
 #include "plan/plan.h"
 
+bool gh_plan_follows(const struct gh_plan *plan, uint32_t layer)
+{
+    const struct gh_layer *layers = plan->layers;
+
+    return layer > 0 && layers[layer - 1].chunk == layers[layer].chunk &&
+           (layers[layer].features & GH_FEATURE_MTP) == 0;
+}
+
 #define PART(name) (UINT32_C(1) << GH_PART_##name)
 #define TENSOR(id) (UINT32_C(1) << (id))
 

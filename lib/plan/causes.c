@@ -248,3 +248,11 @@ void gh_cause_text(enum gh_cause cause, const struct gh_layer *layer,
         put_words(why, text + used, bytes - used);
     }
 }
+
+const char *gh_cause_why(enum gh_cause cause, const struct gh_layer *layer)
+{
+    if (cause == GH_CAUSE_FAMILY && layer->traits != NULL) {
+        return layer->traits->layer.why_not;
+    }
+    return gh_causes[cause].why;
+}

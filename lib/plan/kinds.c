@@ -7,6 +7,8 @@
 
 #include "plan/kinds.h"
 
+#include <graphhooks/session.h>
+
 #define MOE_PARTS \
     GH_PART_MOE_ROUTER, GH_PART_MOE_PREPROCESS, GH_PART_MOE_DISPATCH, \
         GH_PART_MOE_EXPERTS, GH_PART_MOE_COMBINE, GH_PART_MOE_POST
@@ -99,4 +101,31 @@ uint32_t gh_modules_in(enum gh_module_part wanted)
 #include "plan/modules.def"
 #undef GH_MODULE_ROW
     return modules;
+}
+
+const char *gh_reason_name(gh_reason reason)
+{
+    static const char *const names[] = {
+        [GH_REASON_NONE] = "none",
+        [GH_REASON_DISABLED] = "disabled",
+        [GH_REASON_PLAN] = "plan",
+        [GH_REASON_WARMUP] = "warmup",
+        [GH_REASON_BUSY] = "busy",
+        [GH_REASON_CAPTURE] = "capture",
+        [GH_REASON_DEVICE] = "device",
+        [GH_REASON_INPUT] = "input",
+        [GH_REASON_FROZEN] = "frozen",
+        [GH_REASON_CHECK] = "check",
+        [GH_REASON_MISMATCH] = "mismatch",
+        [GH_REASON_HOST_CAPTURE] = "host_capture",
+        [GH_REASON_FORWARD_ONLY] = "forward_only",
+        [GH_REASON_EMPTY] = "empty",
+        [GH_REASON_PAUSED] = "paused",
+        [GH_REASON_BANKS] = "banks",
+        [GH_REASON_PACKED] = "packed",
+        [GH_REASON_UNBOUND] = "unbound",
+        [GH_REASON_RANKS] = "ranks",
+    };
+
+    return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : "?";
 }

@@ -20,14 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool gh_plan_follows(const struct gh_plan *plan, uint32_t layer)
-{
-    const struct gh_layer *layers = plan->layers;
-
-    return layer > 0 && layers[layer - 1].chunk == layers[layer].chunk &&
-           (layers[layer].features & GH_FEATURE_MTP) == 0;
-}
-
 static enum gh_cause cause_of(const struct gh_plan *plan, const gh_segment *s)
 {
     const struct gh_layer_plan *layer = &plan->layer_plans[s->first_layer];

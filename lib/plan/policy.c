@@ -123,19 +123,6 @@ static void keep_fraction(struct gh_policy_group *groups, uint32_t n, uint32_t c
     }
 }
 
-uint32_t gh_policy_places(const struct gh_policy *policy,
-                          const struct gh_policy_class *size_class)
-{
-    return size_class->in_pass > policy->buffers ? size_class->in_pass
-                                                 : policy->buffers;
-}
-
-uint32_t gh_policy_out_places(const struct gh_policy *policy,
-                              const struct gh_policy_class *size_class)
-{
-    return gh_policy_places(policy, size_class) + size_class->widened;
-}
-
 /* Buffers of both rings. */
 static uint32_t ring_places(const struct gh_policy *policy,
                             const struct gh_policy_class *size_class)
@@ -253,27 +240,6 @@ static void keep_what_does_not_fit(const struct gh_policy *policy,
 }
 
 /* ---- what hides -------------------------------------------------------------- */
-
-static double ns_of(uint64_t measured, uint64_t bytes, double rate)
-{
-    return measured != 0
-               ? (double)measured
-               : (double)bytes * 1000.0 / (rate > 0.0 ? rate : GH_LINK_RATE);
-}
-
-double gh_policy_out_ns(const struct gh_profile *profile, uint32_t group)
-{
-    const struct gh_policy_group *g = &profile->groups[group];
-
-    return ns_of(g->out_ns, g->bytes, profile->out_rate);
-}
-
-double gh_policy_back_ns(const struct gh_profile *profile, uint32_t group)
-{
-    const struct gh_policy_group *g = &profile->groups[group];
-
-    return ns_of(g->back_ns, g->bytes, profile->back_rate);
-}
 
 static bool hides(const struct gh_forecast *forecast)
 {

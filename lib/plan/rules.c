@@ -15,23 +15,6 @@
 #define NAMED "the scope names it"
 #define WHOLE "no scope is set, which means whole layers"
 
-const char *gh_item_name(enum gh_scope_item item)
-{
-    static const char *const names[GH_ITEM_COUNT] = {
-        "attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba",
-    };
-
-    return item < GH_ITEM_COUNT ? names[item] : "?";
-}
-
-const char *gh_cause_why(enum gh_cause cause, const struct gh_layer *layer)
-{
-    if (cause == GH_CAUSE_FAMILY && layer->traits != NULL) {
-        return layer->traits->layer.why_not;
-    }
-    return gh_causes[cause].why;
-}
-
 bool gh_item_applies(enum gh_scope_item item, const struct gh_layer *layer)
 {
     static const gh_part parts[GH_ITEM_COUNT] = {

@@ -16,24 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void free_pairing(struct gh_schedule *s, struct gh_pairing *p)
-{
-    gh_times_free(s, p);
-    gh_walk_free(&p->walk);
-    gh_tasks_free(&p->tasks);
-    free(p);
-}
-
-void gh_pairings_free(struct gh_schedule *s)
-{
-    for (uint32_t i = 0; i < s->n_pairings; i++) {
-        free_pairing(s, s->pairings[i]);
-    }
-    free(s->pairings);
-    s->pairings = NULL;
-    s->n_pairings = s->room = s->last = 0;
-}
-
 static void name_chunk(uint32_t chunk, const char *what, char *text,
                        size_t bytes)
 {
@@ -156,7 +138,7 @@ static gh_status add(struct gh_schedule *s, const struct gh_pairing *wanted,
     *p = *wanted;
     status = make(s, p, err);
     if (status != GH_OK) {
-        free_pairing(s, p);
+        gh_pairing_free(s, p);
         return status;
     }
     s->pairings[s->n_pairings++] = p;

@@ -92,6 +92,9 @@ gh_status gh_agree_on_exchanges(struct gh_schedule *s,
 /* pairing.c */
 gh_status gh_pairing_find(struct gh_schedule *s, const gh_overlap_pair *pair,
                           struct gh_pairing **pairing_p, gh_error *err);
+
+/* state.c */
+void gh_pairing_free(struct gh_schedule *s, struct gh_pairing *p);
 void gh_pairings_free(struct gh_schedule *s);
 
 #endif

@@ -32,15 +32,6 @@
 /* In the first step after warmup graphs are recorded. */
 #define STEPS_AFTER_WARMUP 1
 
-void gh_times_free(struct gh_schedule *s, struct gh_pairing *p)
-{
-    for (uint32_t i = 0; p->timers != NULL && i < 2 * p->tasks.n; i++) {
-        gh_device_event_destroy(s->dev, p->timers[i]);
-    }
-    free(p->timers);
-    p->timers = NULL;
-}
-
 /* Without memory or events the pairing is not measured. */
 bool gh_times_begin(struct gh_schedule *s, struct gh_pairing *p)
 {

@@ -39,6 +39,9 @@ struct gh_trace {
     char path[PATH_BYTES];
 };
 
+/* Opens the file, whose name may get a number, and gives the trace its lane. */
+gh_status gh_trace_open_file(const char *path, struct gh_trace *trace,
+                             gh_error *err);
 /* Adds to the text.  There must be room for an event. */
 void gh_trace_put(struct gh_trace *trace, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# lib/ and softcuda/ include as their layers.txt allow.
+# lib/ and softcuda/ include as their layers.txt allow, and lib/ calls so, too.
 # SPDX-License-Identifier: Apache-2.0
 . "${srcdir:?}/tests/tap/tap.sh"
 scratch
@@ -19,6 +19,26 @@ empty "$(violations "$srcdir" softcuda)" \
 
 empty "$(violations "$srcdir" softnccl)" \
     "every include follows softnccl/layers.txt"
+
+# Prints a line for each call of the objects in folder $1 that goes up or
+# leads back.
+calls()
+{
+    find "$1" -name '*.o' -exec nm -A {} + 2> /dev/null |
+        awk -v layers="$srcdir/lib/layers.txt" -f "$srcdir/build-aux/calls.awk"
+}
+
+objects=${builddir:-.}/lib
+if ! have nm; then
+    skip "no nm to read calls with"
+elif [ -z "$(find "$objects" -name 'libcore_la-*.o' | head -n 1)" ]; then
+    skip "no objects of the library"
+else
+    empty "$(calls "$objects")" "calls go down lib/layers.txt, without a circle"
+    [ "$(find "$objects" -name 'libcore_la-*.o' -exec nm -A {} + 2> /dev/null |
+        grep -c ' T gh_')" -gt 500 ]
+    ok $? "the objects were read"
+fi
 
 # Prints each layer of list $1 that may include one further up.
 upward()
@@ -93,5 +113,12 @@ echo '#include "softcuda/engine.h"' > "$scratch/softcuda/race.h"
 echo '#include "softcuda/soft.h"' > "$scratch/softcuda/new.c"
 [ "$(violations "$scratch" softcuda | wc -l)" -eq 2 ]
 ok $? "an include against the flow and a file without a layer are both found"
+
+printf '%s\n' 'lib/base/up.o: U gh_plan' 'lib/plan/plan.o: 0 T gh_plan' \
+    'lib/plan/plan.o: U gh_rule' 'lib/plan/rules.o: 0 T gh_rule' \
+    'lib/plan/rules.o: U gh_plan' > "$scratch/calls"
+[ "$(awk -v layers="$srcdir/lib/layers.txt" -f "$srcdir/build-aux/calls.awk" \
+    "$scratch/calls" | wc -l)" -eq 3 ]
+ok $? "a call up and a circle of two calls are found"
 
 done_testing

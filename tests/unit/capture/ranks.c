@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "base/clock.h"
+#include "capture/abandon.h"
 #include "capture/agree.h"
 #include "capture/decide.h"
 #include "capture/places.h"

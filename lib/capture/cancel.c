@@ -1,0 +1,53 @@
+/*
+ * cancel.c - the host gives up the open pass, or the other ranks.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/capture.h"
+
+#include "base/error.h"
+#include "capture/abandon.h"
+#include "capture/agree.h"
+#include "capture/offloads.h"
+#include "capture/ranks.h"
+
+void gh_capture_cancel(struct gh_capture *c)
+{
+    if (!c->open.active) {
+        return;
+    }
+    if (c->open.action == GH_ACTION_RECORD) {
+        gh_record_drop(c);
+        if (gh_agree_is_due(c) && !c->parted) {
+            gh_agree_to_cancel(c);
+        }
+    }
+    gh_offloads_cancel(c);
+    gh_open_give_slot_up(c);
+    c->open.active = false;
+    gh_offloads_tell(c);
+}
+
+/* The open pass is cancelled first: a recording holds operations, and
+ * ncclCommAbort waits for it. */
+gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
+                                 gh_error *err)
+{
+    const struct gh_bank *bank = c->shared;
+    struct gh_device_before before;
+
+    if (bank == NULL) {
+        return gh_fail(err, GH_ERR_STATE, "gh_ranks_abort: no bank has ranks");
+    }
+    if (c->parted) {
+        return GH_OK;
+    }
+    before = gh_device_enter(c->dev);
+    gh_ranks_note_parting(c, bank, why);
+    gh_capture_cancel(c);
+    gh_ranks_abort_all(c);
+    gh_device_leave(c->dev, before);
+    return GH_OK;
+}
