@@ -273,7 +273,6 @@ uint64_t meet_run(softcuda_meeting *meeting, meet_touch_fn *touch)
         held = meeting->run(meeting->user, meeting, &bytes);
         meeting->touch = NULL;
     }
-    meeting->failed = !held;
     if (held && !costs_of_kernel(meeting->name, bytes, &cost)) {
         cost = MEET_NS + bytes / MEET_BYTES_PER_NS;
     }
