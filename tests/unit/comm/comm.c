@@ -20,6 +20,7 @@
 #include "driver/nccl.h"
 #include "tap/tap.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -346,7 +347,7 @@ static ncclResult_t async[3], finalizes, answers; /* of a communicator; calls */
 static uint64_t settles_ns;                       /* in progress until then */
 static bool stale, threads; /* other ranks: of an old gather, of the process */
 static uint64_t cards[N];   /* of the other ranks */
-static bool blocks, masked, is_gone;
+static bool blocks, masked, is_gone, split_fails;
 static sem_t blocked, goes_on;
 
 static const char *name_of(ncclComm_t comm)
@@ -384,6 +385,9 @@ static ncclResult_t split(ncclComm_t comm, int color, int key,
     masked = sigismember(&set, SIGUSR1) == 1 &&
              sigismember(&set, SIGTERM) == 1 && sigismember(&set, SIGALRM) == 1;
     note("split%d.%d.%d ", color, key, config->blocking);
+    if (split_fails) {
+        return ncclSystemError;
+    }
     if (blocks) {
         sem_post(&blocked);
         sem_wait(&goes_on);
@@ -733,6 +737,43 @@ static void test_split_that_blocks(void)
     }
     ok(was("abort:own"), "what comes of it later is");
     is_over("a call that blocks");
+}
+
+static int tasks(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    int n = 0;
+
+    while (dir != NULL && readdir(dir) != NULL) {
+        n++;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return n;
+}
+
+/* NCCL writes no communicator then: nobody waits for one. */
+static void test_split_that_fails_at_once(void)
+{
+    const gh_ranks ranks = ranks_of();
+    struct gh_comm *comm = NULL;
+    int before;
+
+    reset();
+    for (int i = 0; i < 5000 && tasks() > 3; i++) { /* and "." and ".." */
+        rest();
+    }
+    before = tasks();
+    split_fails = starts = stands = true;
+    is_status(open_ranks(&ranks, &comm), GH_ERR_RANKS, &err,
+              "a split that NCCL refuses");
+    split_fails = stands = false;
+    for (int i = 0; i < 5000 && tasks() > before; i++) {
+        rest();
+    }
+    is_int(tasks(), before, "keeps no thread");
+    is_over("a split that NCCL refuses");
 }
 
 static void test_objects_that_fail(void)
@@ -1327,6 +1368,7 @@ int main(void)
     test_split();
     test_split_too_late();
     test_split_that_blocks();
+    test_split_that_fails_at_once();
     test_objects_that_fail();
     test_gather();
     test_gather_that_fails();
