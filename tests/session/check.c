@@ -58,6 +58,40 @@ static void test_the_first_launch_is_compared(void)
     toy_close(&toy);
 }
 
+/* What a pass reads and overwrites is as it was before it runs again. */
+static void test_what_is_put_back(void)
+{
+    static const struct {
+        const char *what;
+        int away; /* bytes from the input to the output */
+        bool is_put_back;
+    } cases[] = {
+        { "right behind what is read", 256, false },
+        { "right before it", -256, false },
+        { "over its last word", 252, true },
+        { "over its first word", -252, true },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_buffer in, output;
+        const struct io io = { &in, &output, 1, 1, 7 };
+        uint64_t before;
+
+        if (!start_with(seldom, 1, 0)) {
+            return;
+        }
+        in = output = buffer(2, 256, 0);
+        output.address = (char *)in.address + cases[i].away;
+        before = calls_of("cuMemcpyDtoDAsync");
+        is_int(run_with(0, FORWARD, 0, toy.streams[0], &io).reason,
+               GH_REASON_CHECK, "an output %s is compared", cases[i].what);
+        is_int((long)(calls_of("cuMemcpyDtoDAsync") - before),
+               cases[i].is_put_back ? 3 : 1, "one %s is %s", cases[i].what,
+               cases[i].is_put_back ? "put back" : "only set aside");
+        toy_close(&toy);
+    }
+}
+
 /* A value that a copy to the output reads is written on a stream of the
  * host's own: no replay has that. */
 static void write_elsewhere(uint32_t m, uint32_t value, CUstream elsewhere)
@@ -280,6 +314,7 @@ int main(void)
         return skip_all("%s", reason);
     }
     test_the_first_launch_is_compared();
+    test_what_is_put_back();
     test_work_elsewhere_is_found();
     test_nothing_to_compare_is_named_and_not_counted();
     test_a_difference_names_its_causes();

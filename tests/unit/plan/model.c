@@ -6,6 +6,7 @@
 #include "plan/model.h"
 #include "tap/tap.h"
 
+#include <malloc.h>
 #include <string.h>
 
 static gh_error err;
@@ -217,11 +218,40 @@ static void test_what_holds_for_all_layers(void)
     gh_model_destroy(model);
 }
 
+static void make_and_destroy(int n)
+{
+    const gh_layer_desc desc = { .struct_size = sizeof(desc),
+                                 .name = "a layer with a name of its own",
+                                 .family = "a_family_with_a_long_name" };
+
+    for (int i = 0; i < n; i++) {
+        gh_model *model;
+
+        gh_model_create(&model, NULL);
+        gh_model_add_layer(model, &desc, &err);
+        gh_model_destroy(model);
+    }
+}
+
+/* A sanitizer's own allocator says 0, and looks for what leaks by itself. */
+static void test_a_model_leaves_nothing(void)
+{
+    enum { N = 1000 };
+    size_t before;
+
+    make_and_destroy(N);
+    before = mallinfo2().uordblks;
+    make_and_destroy(N);
+    ok(mallinfo2().uordblks < before + N,
+       "models that are destroyed leave no memory behind");
+}
+
 int main(void)
 {
     test_what_holds_for_all_layers();
     test_a_bad_layer_is_refused();
     test_a_layer_that_contradicts_itself_is_refused();
     test_a_layer_may_name_all_that_it_has();
+    test_a_model_leaves_nothing();
     return done_testing();
 }
