@@ -471,6 +471,11 @@ static void test_wrong_calls_in_a_recording(void)
             ok(strstr(sv.err.text, wrong_calls[w].said) != NULL,
                "which is said: %s", sv.err.text);
             gh_layer_cancel(sv.session, NULL);
+            if (w == COMMITS_FIRST) {
+                fly(7);
+                is_int((int)saver_stats(&sv).recordings, 1,
+                       "another recording is not refused for it");
+            }
             is_int(toy_races(&sv.toy), 0, "without a race");
             saver_close(&sv);
         }

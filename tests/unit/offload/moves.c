@@ -85,6 +85,35 @@ static void test_loans(void)
        "there is none where fewer are under way, or without a limit");
 }
 
+/* Objects of two recordings, of two instances each. */
+static void test_loans_of_recordings(void)
+{
+    struct gh_instance instances[2];
+    struct gh_loans loans = { .dev = NULL };
+    char objects[4];
+    void *object = NULL;
+
+    for (int i = 0; i < 4; i++) {
+        gh_loans_record(&loans, &objects[i], &instances[i % 2],
+                        1 + (uint64_t)i / 2, &err);
+    }
+    ok(!gh_loans_take(&loans, &object), "a recording keeps what it was lent");
+    gh_loans_end_pass(&loans, 1);
+    for (int i = 0; i < 2; i++) {
+        ok(gh_loans_take(&loans, &object) && object == &objects[i],
+           "one that is given up gives all of it back");
+    }
+    ok(!gh_loans_take(&loans, &object), "and nothing of another one's");
+    gh_loans_end_instance(&loans, &instances[1]);
+    ok(gh_loans_take(&loans, &object) && object == &objects[3] &&
+           !gh_loans_take(&loans, &object),
+       "as does an instance that is released");
+    gh_loans_end_recorded(&loans);
+    ok(gh_loans_take(&loans, &object) && object == &objects[2],
+       "and what is left at the end of a step");
+    gh_loans_free(&loans);
+}
+
 /* ---- the way out --------------------------------------------------------- */
 
 static void test_a_flush_in_one_call(void)
@@ -463,6 +492,7 @@ int main(void)
 {
     test_rings();
     test_loans();
+    test_loans_of_recordings();
     test_a_flush_in_one_call();
     test_what_is_gone_is_wiped();
     test_a_flush_that_is_traced();
