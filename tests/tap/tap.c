@@ -11,7 +11,10 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static int reported, failed;
 static bool without_places;
@@ -170,6 +173,25 @@ bool tap_tell(FILE *points)
     }
     fflush(stdout);
     return ended;
+}
+
+void *tap_before_the_end(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED || mprotect(memory + page, page, PROT_NONE) != 0) {
+        exit(99);
+    }
+    return memory + page - bytes;
+}
+
+void tap_give_back(void *memory, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    munmap((char *)memory + bytes - page, 2 * page);
 }
 
 int done_testing(void)

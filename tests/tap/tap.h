@@ -55,6 +55,11 @@ void skip(int points, const char *reason, ...) TAP_FORMAT(2);
 /* Instead of every point: `return skip_all("no CUDA device");`  Returns 0. */
 int skip_all(const char *reason, ...) TAP_FORMAT(1);
 
+/* `bytes` of memory, at most a page, right before one that nobody may touch: a
+ * byte too far ends the program. */
+void *tap_before_the_end(size_t bytes);
+void tap_give_back(void *memory, size_t bytes);
+
 /* Prints the plan; returns the exit status of the program. */
 int done_testing(void);
 

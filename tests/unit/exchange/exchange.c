@@ -797,6 +797,21 @@ static void test_agreement(void)
     is_over("a rank that has failed", 0);
 }
 
+/* Who calls has one word less than is told: the rank's status comes first. */
+static void test_words_are_read_to_their_end(void)
+{
+    uint64_t *word = tap_before_the_end(sizeof(*word));
+    const uint64_t *told;
+    gh_exchange *x = begin(GH_EXCHANGE_NCCL);
+
+    *word = 7;
+    is_status(gh_exchange_gather(x, GH_OK, word, 2, &told, &err), GH_OK, &err,
+              "a word is told");
+    ok(told[0] == GH_OK && told[1] == 7, "behind the status");
+    tap_give_back(word, sizeof(*word));
+    gh_exchange_close(x);
+}
+
 /* Once ranks have told where their memory is, another one may use it: if it is
  * not known that none does, it stays. */
 static void test_exposed(void)
@@ -964,6 +979,19 @@ static void test_missed(void)
     }
 }
 
+static void test_many_missed(void)
+{
+    gh_exchange *x = begin(GH_EXCHANGE_COPY);
+    char text[64];
+
+    x->n = 11;
+    is_int(gh_signs_missed(x, text, sizeof(text)), 10,
+           "of eleven ranks ten have not come");
+    is_str(text, "0, 2, 3, 4, 5, 6, 7, 8", "the first eight are named");
+    x->n = N;
+    gh_exchange_close(x);
+}
+
 /* One of the exchange's own streams waits for something. */
 static void test_a_lane_that_waits(void)
 {
@@ -1079,11 +1107,13 @@ int main(void)
     test_own_part();
     test_window_sizes();
     test_agreement();
+    test_words_are_read_to_their_end();
     test_exposed();
     test_ends();
     test_an_abort_that_stays();
     test_memory_that_is_left();
     test_missed();
+    test_many_missed();
     test_a_lane_that_waits();
     test_over_and_waited_for();
     test_each_peer_has_a_stream();

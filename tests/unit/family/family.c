@@ -16,35 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define BIT(part) (1u << GH_PART_##part)
 
 static const struct gh_family_where where = { "layer 0", "made_up", "a.so" };
 static gh_error err;
-
-/* ---- memory with an end -------------------------------------------------- */
-
-/* `bytes` of memory, at most a page, right before one that is closed. */
-static void *before_the_end(size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (memory == MAP_FAILED || mprotect(memory + page, page, PROT_NONE) != 0) {
-        exit(99);
-    }
-    return memory + page - bytes;
-}
-
-static void give_back(void *memory, size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    munmap((char *)memory + bytes - page, 2 * page);
-}
 
 static bool said(const char *text)
 {
@@ -55,7 +32,7 @@ static bool said(const char *text)
 
 static void test_a_sentence_without_an_end(void)
 {
-    gh_error *theirs = before_the_end(sizeof(*theirs));
+    gh_error *theirs = tap_before_the_end(sizeof(*theirs));
 
     memset(theirs->text, 'x', sizeof(theirs->text));
     is_status(
@@ -64,7 +41,7 @@ static void test_a_sentence_without_an_end(void)
         "a family's sentence without an end is passed on");
     ok(said("family made_up (a.so): xxxx") && strlen(err.text) == 255,
        "as far as it fits");
-    give_back(theirs, sizeof(*theirs));
+    tap_give_back(theirs, sizeof(*theirs));
 }
 
 static void test_answers(void)
@@ -142,7 +119,7 @@ static void test_a_table_as_large_as_it_says(void)
                               .open = no_open,
                               .close = no_close,
                               .layer = no_layer };
-    gh_family *theirs = before_the_end(least);
+    gh_family *theirs = tap_before_the_end(least);
     gh_family ours;
 
     memcpy(theirs, &whole, least);
@@ -155,13 +132,13 @@ static void test_a_table_as_large_as_it_says(void)
     theirs->struct_size--;
     is_status(gh_family_take(&where, theirs, &ours, &err), GH_ERR_ABI, &err,
               "a table that is a byte shorter is refused");
-    give_back(theirs, least);
+    tap_give_back(theirs, least);
 }
 
 /* As long as a name may be, and one letter more. */
 static void test_a_table_with_a_name_without_an_end(void)
 {
-    char *name = before_the_end(GH_FAMILY_NAME);
+    char *name = tap_before_the_end(GH_FAMILY_NAME);
     char family[GH_FAMILY_NAME];
     const struct gh_family_where its = { NULL, family, "a.so" };
     const gh_family theirs = { .struct_size = sizeof(theirs),
@@ -180,7 +157,7 @@ static void test_a_table_with_a_name_without_an_end(void)
     name[GH_FAMILY_NAME - 1] = '\0';
     is_status(gh_family_take(&its, &theirs, &ours, &err), GH_OK, &err,
               "a name of 63 letters is taken");
-    give_back(name, GH_FAMILY_NAME);
+    tap_give_back(name, GH_FAMILY_NAME);
 }
 
 /* ---- layers -------------------------------------------------------------- */
@@ -188,7 +165,7 @@ static void test_a_table_with_a_name_without_an_end(void)
 /* A right description of a dense layer, before the end of memory. */
 static gh_family_layer *dense(void)
 {
-    gh_family_layer *layer = before_the_end(sizeof(*layer));
+    gh_family_layer *layer = tap_before_the_end(sizeof(*layer));
 
     layer->struct_size = sizeof(*layer);
     layer->n_parts = 2;
@@ -231,13 +208,13 @@ static void test_a_text_without_an_end(void)
     is_status(take(layer, &traits), GH_ERR_INVALID, &err,
               "a character that the end cuts off is refused");
     ok(said("note is not UTF-8 at byte 197"), "by its place: %s", err.text);
-    give_back(layer, sizeof(*layer));
+    tap_give_back(layer, sizeof(*layer));
 }
 
 static void test_a_tensor_without_an_end(void)
 {
     gh_family_layer *layer = dense();
-    char *name = before_the_end(GH_FAMILY_NAME);
+    char *name = tap_before_the_end(GH_FAMILY_NAME);
     struct gh_traits traits;
 
     memset(name, 't', GH_FAMILY_NAME);
@@ -253,8 +230,8 @@ static void test_a_tensor_without_an_end(void)
     layer->tensors[0].reserved = 1;
     is_status(take(layer, &traits), GH_ERR_INVALID, &err,
               "a tensor with reserved set is refused");
-    give_back(name, GH_FAMILY_NAME);
-    give_back(layer, sizeof(*layer));
+    tap_give_back(name, GH_FAMILY_NAME);
+    tap_give_back(layer, sizeof(*layer));
 }
 
 /* Every array as full as it may be, then by one more. */
@@ -285,7 +262,7 @@ static void test_arrays_have_bounds(void)
     layer->n_parts = GH_FAMILY_PARTS + 1;
     is_status(take(layer, &traits), GH_ERR_INVALID, &err,
               "nor are seventeen parts");
-    give_back(layer, sizeof(*layer));
+    tap_give_back(layer, sizeof(*layer));
 }
 
 static void test_only_what_is_used_is_copied(void)
@@ -301,7 +278,7 @@ static void test_only_what_is_used_is_copied(void)
     is_status(take(layer, &b), GH_OK, &err,
               "and one with something in what is not used");
     ok(gh_family_difference(&a, &b) == NULL, "as the same");
-    give_back(layer, sizeof(*layer));
+    tap_give_back(layer, sizeof(*layer));
 }
 
 static void check_differs(const char *field, void (*change)(gh_family_layer *))
@@ -316,7 +293,7 @@ static void check_differs(const char *field, void (*change)(gh_family_layer *))
     is_status(take(layer, &after), GH_OK, &err, "%s may be another", field);
     is_str(gh_family_difference(&before, &after), field,
            "%s: which is the difference", field);
-    give_back(layer, sizeof(*layer));
+    tap_give_back(layer, sizeof(*layer));
 }
 
 static void swap_parts(gh_family_layer *layer)
@@ -372,7 +349,7 @@ static void test_every_difference_is_seen(void)
     take(layer, &after);
     is_str(gh_family_difference(&before, &after), "tensors",
            "another name of a tensor is a difference");
-    give_back(layer, sizeof(*layer));
+    tap_give_back(layer, sizeof(*layer));
     check_differs("parts", swap_parts);
     check_differs("capturable", hold_back_all);
     check_differs("tensors", read_a_tensor);
@@ -410,7 +387,7 @@ static void test_nodes(void)
     is_status(take(layer, &traits), GH_ERR_INVALID, &err,
               "a node behind the last part is refused");
     ok(said("and not at the layer's end"), "which is said: %s", err.text);
-    give_back(layer, sizeof(*layer));
+    tap_give_back(layer, sizeof(*layer));
 }
 
 static void test_characters(void)
@@ -431,7 +408,7 @@ static void test_characters(void)
                   &err, "text %zu is %s", i,
                   rows[i].good ? "taken" : "refused");
     }
-    give_back(layer, sizeof(*layer));
+    tap_give_back(layer, sizeof(*layer));
 }
 
 /* ---- models -------------------------------------------------------------- */
@@ -535,7 +512,7 @@ static void test_a_name_leads_nowhere_else(void)
 static void test_a_path_is_read_to_its_end(void)
 {
     static const char text[] = "/one:/two";
-    char *path = before_the_end(sizeof(text));
+    char *path = tap_before_the_end(sizeof(text));
     struct gh_family_places places;
 
     memcpy(path, text, sizeof(text));
@@ -550,7 +527,7 @@ static void test_a_path_is_read_to_its_end(void)
        "two that are not there are not the same");
     ok(gh_family_places_next(&places) && !places.named,
        "and what comes after is not the path's");
-    give_back(path, sizeof(text));
+    tap_give_back(path, sizeof(text));
 }
 
 static void test_the_list_of_files(void)
