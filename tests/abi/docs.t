@@ -112,6 +112,29 @@ ok $? "README shows the picture"
 [ "$(wc -l < README.md)" -le 200 ]
 ok $? "README has at most 200 lines"
 
+# Prints each name of the glossary that no public header has: a type, a value,
+# a function, or a field as gh_struct.field.
+unknown_words()
+{
+    sed -n 's/.*| `\([A-Za-z_.]*\)` |$/\1/p' doc/words.md |
+        while read -r word; do
+            type=${word%%.*}
+            if ! grep -qw "$type" include/graphhooks/*.h; then
+                echo "$word"
+            elif [ "$type" != "$word" ]; then
+                awk -v type="$type" -v field="${word#*.}" '
+                    $0 ~ "^typedef struct " type " {" { on = 1 }
+                    on && $0 ~ "[ *]" field "[;,[]" { found = 1 }
+                    /^}/ { on = 0 }
+                    END { exit !found }' include/graphhooks/*.h ||
+                    echo "$word"
+            fi
+        done
+}
+empty "$(unknown_words)" "the headers have each name of doc/words.md"
+[ "$(grep -c '| `[A-Za-z_.]*` |$' doc/words.md)" -ge 40 ]
+ok $? "which are at least 40"
+
 # Links and paths.
 broken=$(grep '\.md$' "$scratch/files" | while read -r page; do
     grep -o ']([^)]*)' "$page" | sed 's/^](//; s/[)#].*//' |
