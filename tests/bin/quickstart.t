@@ -1,5 +1,6 @@
 #!/bin/sh
-# quickstart demo installs what it needs, trains, and says what to try next.
+# quickstart demo installs what it needs, trains, and says what to try next;
+# quickstart check shows what runs.
 # It runs in a tree of its own, where configure, the engine and apt are stubs.
 # SPDX-License-Identifier: Apache-2.0
 . "${srcdir:?}/tests/tap/tap.sh"
@@ -8,8 +9,9 @@ scratch
 tree=$scratch/tree
 STUBS=$scratch/stubs
 export STUBS
-mkdir -p "$tree/doc/models" "$STUBS" || exit 99
+mkdir -p "$tree/doc/models" "$tree/build-aux" "$STUBS" || exit 99
 cp "$srcdir/quickstart" "$tree" || exit 99
+cp "$srcdir/build-aux/report.sh" "$tree/build-aux" || exit 99
 cp "$srcdir/doc/models/llama3-8b.json" "$tree/doc/models" || exit 99
 : > "$tree/Makefile.in"
 : > "$STUBS/calls"
@@ -26,13 +28,25 @@ program "$tree/configure" << 'EOF'
 echo configured >> "$STUBS/calls"
 printf 'all:\n\tcp $(STUBS)/gh-engine $(STUBS)/graphhooks .\n' > Makefile
 printf 'clean:\n' >> Makefile
+printf 'check:\n\t$(STUBS)/tests\n' >> Makefile
 touch config.status
 EOF
 program "$STUBS/gh-engine" << 'EOF'
 #!/bin/sh
-case " $* " in *" --quiet "*) ;; *) echo progress ;; esac
+echo progress
 echo "bitwise equal: yes"
 exit "${ENGINE_STATUS:-0}"
+EOF
+program "$STUBS/tests" << 'EOF'
+#!/bin/sh
+mkdir -p tests/unit
+printf ':test-result: PASS\n:test-result: SKIP\n' > tests/one.trs
+sleep "${TESTS_WAIT:-0}"
+printf ':test-result: PASS\n:test-result: %s\n' "${SECOND:-PASS}" \
+    > tests/unit/two.trs
+: > tests/one.log
+: > tests/unit/two.log
+[ -z "$SECOND" ]
 EOF
 program "$STUBS/graphhooks" << 'EOF'
 #!/bin/sh
@@ -108,22 +122,15 @@ EOF
 cmp -s "$scratch/wanted" "$scratch/tail"
 ok $? "it ends with the verdict, the command and a plan to try"
 diff "$scratch/wanted" "$scratch/tail" | diag
-! grep -q progress "$scratch/out"
-ok $? "without a terminal there is no progress"
+grep -q progress "$scratch/out"
+ok $? "the steps of the training are shown"
+grep -q 'quickstart: building the library, .*gh-engine' "$scratch/out"
+ok $? "and what is built is said"
 
 before=$(cat "$STUBS/calls")
 demo
 [ "$(cat "$STUBS/calls")" = "$before" ]
 ok $? "a second demo neither installs nor configures"
-if have python3; then
-    (cd "$tree" && python3 -c \
-        'import pty; pty.spawn(["./quickstart", "demo"])' < /dev/null) \
-        > "$scratch/out"
-    grep -q progress "$scratch/out"
-    ok $? "on a terminal there is progress"
-else
-    skip "no python3 to make a terminal with"
-fi
 (
     ENGINE_STATUS=1
     export ENGINE_STATUS
@@ -131,5 +138,42 @@ fi
 )
 [ $? -eq 1 ]
 ok $? "the demo's status is that of the training"
+
+# ---- check -----------------------------------------------------------------
+
+# check: from the tree, without a terminal.
+check()
+{
+    (cd "$tree" && ./quickstart check) > "$scratch/out" 2>&1 < /dev/null
+}
+
+TESTS_WAIT=3
+export TESTS_WAIT
+check
+ok $? "check ends well"
+grep -e ' tests/' "$scratch/out" > "$scratch/shown"
+[ "$(wc -l < "$scratch/shown")" -eq 2 ] &&
+    grep -q '^quickstart: tests/one.t: 2; [0-9]* s$' "$scratch/shown" &&
+    grep -q '^quickstart: tests/unit/two.t: 2; [0-9]* s$' "$scratch/shown"
+ok $? "each program is shown once, with its points and the seconds so far"
+tail -n 1 "$scratch/out" | grep -qx '3 passed, 0 failed, 1 skipped'
+ok $? "the last line adds them up"
+if have python3; then
+    (cd "$tree" && python3 -c \
+        'import pty; pty.spawn(["./quickstart", "check"])' < /dev/null) \
+        > "$scratch/out"
+    ! grep -q '^quickstart: tests/one' "$scratch/out" &&
+        tr '\r' '\n' < "$scratch/out" | grep -q 'quickstart: tests/one.t: 2; '
+    ok $? "on a terminal in one line"
+else
+    skip "no python3 to make a terminal with"
+fi
+SECOND=FAIL
+export SECOND
+check
+[ $? -eq 1 ]
+ok $? "a point that fails fails the check"
+grep -q '^quickstart: tests/unit/two.t: 2, 1 failed; [0-9]* s$' "$scratch/out"
+ok $? "and is shown with its program"
 
 done_testing
