@@ -47,13 +47,16 @@ AC_DEFUN([AX_GH_FLAGS], [
       [AC_MSG_ERROR([$CC cannot link -fsanitize=$enable_sanitizer])])
     CFLAGS="$gh_save"
     SANITIZE="-fsanitize=$enable_sanitizer"
+    NO_SANITIZE="-fno-sanitize=$enable_sanitizer"
   ], [
-    SANITIZE=
+    SANITIZE= NO_SANITIZE=
     # A sanitized object refers to a runtime that the program brings.
     GH_LDFLAGS="$GH_LDFLAGS -Wl,-z,defs"
   ])
 
+  AM_CONDITIONAL([SANITIZED], [test -n "$SANITIZE"])
   AC_SUBST([SANITIZE])
+  AC_SUBST([NO_SANITIZE])
   AC_SUBST([GH_CFLAGS])
   AC_SUBST([GH_LDFLAGS])
 ])
