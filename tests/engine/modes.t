@@ -341,7 +341,7 @@ small=$whole
 learns()
 {
     "$builddir/gh-engine" --driver "$driver" --model "$@" --compare eager \
-        --quiet --steps 12 --json "$scratch/out.json" > "$scratch/out" 2>&1
+        --seq 16 --batch 2 --microbatches 2 --quiet --steps 12 --json "$scratch/out.json" > "$scratch/out" 2>&1
     list loss | awk -F', ' '{ exit !($12 < $1 - 1.0) }'
     ok $? "twelve steps of --model $* lower the loss by more than one"
 }

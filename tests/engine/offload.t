@@ -32,36 +32,52 @@ going()
 }
 
 # With sanitizers, which take four times as long, an eighth of them.
-grains="part layer chunk" fractions="0 0.5 1 auto" alone="part layer chunk"
-[ -z "${sanitize-}" ] || grains="part chunk" fractions=auto alone=layer
+alone="part layer chunk"
+[ -z "${sanitize-}" ] || alone=layer
 
-# shapes MODEL SCOPE OPTION...: in every granularity, with none, half and all
-# of the groups, and with those that hide.
+# shapes_of SCOPE: GRANULARITY:FRACTION, all of them where whole layers are
+# captured, and of parts each word once.
+shapes_of()
+{
+    if [ -n "${sanitize-}" ]; then
+        echo part:auto chunk:auto
+    elif [ -n "$1" ]; then
+        echo part:1 layer:0.5 chunk:auto layer:0
+    else
+        for granularity in part layer chunk; do
+            for fraction in 0 0.5 1 auto; do
+                echo $granularity:$fraction
+            done
+        done
+    fi
+}
+
+# shapes MODEL SCOPE OPTION...: in granularities, with none, half and all of the
+# groups, and with those that hide.
 shapes()
 {
     name="$1${2:+, scope $2}"
     model=$1 scope=$2
     shift 2
     bad=0
-    for granularity in $grains; do
-        for fraction in $fractions; do
-            train --model "$model" --scope "$scope" "$@" \
-                --granularity $granularity --offload-fraction $fraction ||
-                bad=$((bad + 1))
-            if [ $fraction = auto ] &&
-                ! grep -q 'offload: foreseen: ' "$scratch/log"; then
-                bad=$((bad + 1))
-                diag "nothing is foreseen: $granularity"
-            fi
-            n=$(going)
-            if [ $fraction = 0 ] && [ "$n" -ne 0 ]; then
-                bad=$((bad + 1))
-                diag "$n groups go of none"
-            elif [ $fraction = 1 ] && [ "$n" -eq 0 ]; then
-                bad=$((bad + 1))
-                diag "no group goes: $granularity"
-            fi
-        done
+    for shape in $(shapes_of "$scope"); do
+        granularity=${shape%:*} fraction=${shape#*:}
+        train --model "$model" --scope "$scope" "$@" \
+            --granularity $granularity --offload-fraction $fraction ||
+            bad=$((bad + 1))
+        if [ $fraction = auto ] &&
+            ! grep -q 'offload: foreseen: ' "$scratch/log"; then
+            bad=$((bad + 1))
+            diag "nothing is foreseen: $granularity"
+        fi
+        n=$(going)
+        if [ $fraction = 0 ] && [ "$n" -ne 0 ]; then
+            bad=$((bad + 1))
+            diag "$n groups go of none"
+        elif [ $fraction = 1 ] && [ "$n" -eq 0 ]; then
+            bad=$((bad + 1))
+            diag "no group goes: $granularity"
+        fi
     done
     [ $bad -eq 0 ]
     ok $? "$name: the same losses and weights in every shape, with groups that go"

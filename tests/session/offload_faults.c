@@ -242,7 +242,7 @@ static bool frees(const char *entry)
 /* Fewer where the run with more has been, and a sanitizer looks on. */
 static uint64_t most_of_an_entry(void)
 {
-    return getenv("GRAPHHOOKS_TEST_SEEDS") != NULL ? 30 : 150;
+    return getenv("GRAPHHOOKS_TEST_SEEDS") != NULL ? 12 : 150;
 }
 
 /* The n-th call fails, or six from the n-th on. */

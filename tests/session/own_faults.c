@@ -717,7 +717,7 @@ static struct outcome train_failing(const struct saver_options *options,
 /* Fewer where the run with more has been, and a sanitizer looks on. */
 static uint64_t most_of_an_entry(void)
 {
-    return getenv("GRAPHHOOKS_TEST_SEEDS") != NULL ? 20 : 60;
+    return getenv("GRAPHHOOKS_TEST_SEEDS") != NULL ? 8 : 60;
 }
 
 static void sweep(const struct saver_options *options, const char *entry,
