@@ -1,100 +1,100 @@
 """graphhooks.torch: the layers of a model as CUDA graphs, bit for bit.
 
-A folder reads those after it, and none before it:
+A folder imports from those after it in this list, and from none before it:
 
-    attach/             what attach() makes of a model
-      attached.py       a stack of modules with graphs, and its steps
-      body.py           an engine's own work as one of these modules
-      checks.py         what it is asked for, and refuses
-      measured.py       whether graphs pay, against eager passes
-      stack.py          which modules are meant, and how the plan knows them
-      sessions.py       their session, and the segments that its plan has
-      optimizers.py     whose step ends one of the training's
-      uses.py           parameters that others wait for, or use
-      versions.py       the versions of torch that are known to work
-      off.py            what attach returns where graphs are turned off
-    group/              layers with collectives, of which no rank leaves the others
-      ranks.py          who runs them, and asks whom
-      shared.py         a segment of theirs
-      together.py       the banks that they agree on
-    offload/            what goes to the host's memory and comes back, by groups
-      offload.py        which groups there are, and who moves them
-      bracket.py        what stands around a module that is a group, or has some
-      marks.py          groups that an engine marks in its own code
-      saved.py          what autograd keeps of one
-      ringed.py         groups of recorded passes, which the library moves
-      carried.py        groups of eager passes
-      pinned.py         their memory
+    attach/             attach(): from a model to layers with graphs
+      attached.py       the object that attach() returns; begins and ends steps
+      body.py           wraps a function of an engine as if it were a layer
+      checks.py         checks the arguments of attach()
+      measured.py       times eager passes and replays; drops graphs that lose
+      stack.py          finds the layers that attach() is to take
+      sessions.py       opens the library's session for these layers
+      optimizers.py     ends a step when the model's optimizer has stepped
+      uses.py           finds parameters that are used outside of the layers
+      versions.py       lists the versions of torch that passed the tests
+      off.py            the object that attach(enable=False) returns
+    group/              layers with collectives, which all ranks replay or none
+      ranks.py          exchanges what ranks decide about a pass
+      shared.py         a segment that several ranks run together
+      together.py       agrees on one bank for each shape on all ranks
+    offload/            activations copied to pinned memory and back
+      offload.py        decides which modules are groups and who copies them
+      bracket.py        begins and ends a group around a module
+      marks.py          groups that an engine marks by names of its own
+      saved.py          catches tensors that autograd saves for a group
+      ringed.py         groups of recorded passes, copied by the library
+      carried.py        groups of eager passes, copied by this package
+      pinned.py         pinned memory blocks, used again and again
     evaluate/           graphs for passes without gradients
-      evaluation.py     their session
-      evaluated.py      a segment in one
-    shapes/             which graphs a call is of
-      banks.py          graphs for each of several shapes
-      packed.py         arguments of packed sequences, by capacity
-      trial.py          whether a module gives the same with them
-    step/               a call of a module in a step
-      segment.py        the step path: a call of a module
-      back.py           the way back through it
-      called.py         what calls with gradients and without are alike in
-      served.py         which calls a graph may serve
-      site.py           what stands in for a module's forward
-      chain.py          several modules that are one launch
-      replay.py         a node of autograd's graph
-      verify.py         whether replays give what the modules give
-    record/             how passes become graphs
-      owner.py          who has a session, and makes its calls
-      planned.py        passes, in the structs of C
-      instance.py       what is known of a segment's graphs, slot by slot
-      recording.py      a pass becomes a graph
-      state.py          what a forward begins with, to run once more
-      forwards.py       a forward does
-      backwards.py      a backward does
-      again.py          a forward once more, without a trace
-      weights.py        gradients of weights that a backward puts off
-      split.py          a backward in two, for inputs and for weights
-      instead.py        an eager backward in a graph's place
-      failures.py       why one has failed, and what to do about it
-      apart.py          a pass beside another, on copies of what it could write
-      flights.py        the order of recordings, as their memory demands
-      pools.py          what banks leave in memory, and when that is let go
-      checkpoint.py     modules that run once more on the way back
-    grad/               how gradients get to where autograd would put them
-      gradients.py      those of parameters, into .grad
-      home.py           where graphs leave them
-      parameters.py     which of them a graph puts there, and how
-      watchers.py       who waits for them
-      away.py           those that an engine has elsewhere
-      asked.py          passes that are asked for some of them alone
-      writes.py         on which streams, one after the other
-      landing.py        to places of ours within a graph
-      sums.py           those of several losses
-      contributions.py  what autograd adds up from elsewhere too
-      chained.py        gradients that a graph reads where the next has left them
-      strides.py        how they lie in memory
-      seeds.py          where attention finds the seed of its dropout
-    guard/              whether a call is what was recorded
-      calls.py          what a call is given, in words
-      attributes.py     what modules hold in Python
-      draws.py          the random numbers that they draw there
-      flags.py          flags on weights that a backward puts up
-      places.py         whether all that graphs read is where it was
-      settings.py       whether what layers read in Python is as it was
-      things.py         the same of what several layers have
-      ran.py            which functions ran, and so what layers can read
-      kinds.py          whether a value has something in it
-      finders.py        what there is to be read of an object or a class
-      found.py          the same of a value and what it leads to, by name
-      held.py           whether that is the same, in short loops
-      tables.py         tensors of which others stand in the place
-    base/               what all of it reads
-      memory.py         captures by torch, and the memory that graphs live in
-      tree.py           tensors, and what holds them
-      names.py          which names functions read, and of which files
-      comparisons.py    whether tensors are equal, without a wait for each
-      notices.py        what is said of segments in the log
-      questions.py      what ranks ask each other
-      switches.py       settings of torch by which operations choose a kernel
-      private.py        what is used of torch beyond what it documents
+      evaluation.py     the session of attach(eval=True)
+      evaluated.py      a segment that runs forward only
+    shapes/             one bank of graphs for each shape
+      banks.py          finds the bank of a call, makes and evicts banks
+      packed.py         arguments of packed sequences, padded to a capacity
+      trial.py          tests whether padding changes a module's result
+    step/               calls of a layer in a training step
+      segment.py        the step path of a forward
+      back.py           the step path of a backward
+      called.py         what calls with and without gradients have in common
+      served.py         decides whether a graph can serve a call
+      site.py           replaces a module's forward, and puts it back
+      chain.py          a run of layers that one graph covers
+      replay.py         the node that stands in autograd's graph for a replay
+      verify.py         runs some replays eagerly too, and compares the bits
+    record/             from an eager pass to a graph
+      owner.py          makes the library's calls for a session
+      planned.py        a segment's passes as C structs
+      instance.py       the graphs of one segment, by slot
+      recording.py      runs the modules once inside a capture
+      state.py          saves what a pass begins with, and restores it
+      forwards.py       records a forward
+      backwards.py      records a backward
+      again.py          runs a forward a second time for an eager backward
+      weights.py        records weight gradients that an engine computes later
+      split.py          records a backward in two, for inputs and for weights
+      instead.py        runs a backward eagerly in the place of its graph
+      failures.py       finds out why a recording failed, and what follows
+      apart.py          runs a pass on copies, so that it changes nothing
+      flights.py        orders recordings that share memory
+      pools.py          the memory pools of graphs, kept or freed by bank
+      checkpoint.py     activation checkpointing in and around graphs
+    grad/               brings gradients to where autograd would put them
+      gradients.py      writes gradients of parameters into .grad
+      home.py           the memory in which graphs leave gradients
+      parameters.py     which parameters a graph serves, and in which way
+      watchers.py       finds hooks and others that wait for a gradient
+      away.py           gradients that an engine keeps outside of .grad
+      asked.py          backward(inputs=...) and autograd.grad()
+      writes.py         orders writes to .grad from several streams
+      landing.py        collects gradients inside a recording
+      sums.py           sums of several losses, in eager's order of addition
+      contributions.py  gradients of an input that is used more than once
+      chained.py        gradients passed from graph to graph without a copy
+      strides.py        gradients that are expanded or have holes
+      seeds.py          the dropout seeds of memory-efficient attention
+    guard/              detects changes since a recording
+      calls.py          describes a call's arguments in words
+      attributes.py     values that modules hold as Python attributes
+      draws.py          random numbers that modules draw on the host
+      flags.py          flags that a backward sets on weights
+      places.py         addresses of parameters and buffers, and submodules
+      settings.py       compares what a layer reads from Python
+      things.py         objects that several layers share, compared once
+      ran.py            watches which Python functions run in a recording
+      kinds.py          tells values to compare from objects to look into
+      finders.py        finds the attributes that functions read of an object
+      found.py          finds the values that a function can reach, by name
+      held.py           compares the identities of recorded Python objects
+      tables.py         tensors that are replaced by others of the same bits
+    base/               used by all folders above
+      memory.py         captures and memory pools of torch
+      tree.py           finds the tensors in arguments and results
+      names.py          finds the names that a function's code reads
+      comparisons.py    compares tensors without waiting for the device
+      notices.py        collects messages and logs equal ones as one
+      questions.py      the questions that ranks ask each other, by number
+      switches.py       settings of torch that choose kernels, as autocast
+      private.py        every undocumented name of torch that is used
 
 SPDX-License-Identifier: Apache-2.0
 """
