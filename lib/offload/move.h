@@ -78,10 +78,10 @@ void gh_move_ahead(struct gh_offload *offload,
 /* ---- let_go.c ---------------------------------------------------------- */
 
 /* Nobody may read the memory any more, until it is written again; see
- * gh_device_discard().  In the first step every device fills it with ones, which
- * are NaN in each type of floating point.  So a host that reads where a group
- * was, or commits before it writes, has NaN from its first step on, and not
- * numbers that are wrong without a sign.  Later steps have no cost. */
+ * gh_device_discard().  In the first step every device fills it with ones,
+ * which are NaN in each type of floating point.  So a host that reads where a
+ * group was, or commits before it writes, has NaN from its first step on, and
+ * not numbers that are wrong without a sign.  Later steps have no cost. */
 void gh_move_discard(struct gh_offload *offload, void *address, uint64_t bytes,
                      void *stream, void *event);
 

@@ -71,7 +71,7 @@ static void test_a_thread_that_sleeps(void)
     pthread_barrier_destroy(&until);
 }
 
-/* ---- a meeting of a rank on each device ------------------------------------ */
+/* ---- a meeting of a rank on each device ---------------------------------- */
 
 static struct rank {
     softcuda_call call; /* comes first */

@@ -77,18 +77,6 @@ static bool captures[4], ended[4], events_fail, records_fail;
 static void *streams_of[4] = { (void *)1, (void *)2, (void *)3, (void *)4 };
 static uint32_t stream_of_event[64];
 
-struct gh_device_before gh_device_enter(struct gh_device *dev)
-{
-    (void)dev;
-    return (struct gh_device_before){ NULL, 0 };
-}
-
-void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
-{
-    (void)dev;
-    (void)before;
-}
-
 static uint32_t number_of(const void *stream)
 {
     return (uint32_t)(uintptr_t)stream - 1;

@@ -7,22 +7,21 @@
 
 #include "capture/offloads.h"
 #include "capture/replay.h"
+#include "support/fake.h"
 #include "tap/tap.h"
 
 #include <string.h>
 
-static gh_error err;
 static struct gh_capture c;
 static struct gh_offload offload;
 static struct gh_instance queued;
-static char calls[256];
 static gh_status before_is, launch_is;
 
 gh_status gh_offload_flush(struct gh_offload *o, gh_error *error)
 {
     (void)o;
     (void)error;
-    strcat(calls, "flush ");
+    note("flush ");
     return GH_OK;
 }
 
@@ -34,7 +33,7 @@ gh_status gh_offload_before(struct gh_offload *o,
     (void)script;
     (void)at;
     (void)error;
-    strcat(calls, "before ");
+    note("before ");
     return before_is;
 }
 
@@ -43,7 +42,7 @@ void gh_offload_after(struct gh_offload *o,
 {
     (void)o;
     (void)script;
-    strcat(calls, "after ");
+    note("after ");
 }
 
 void gh_offload_take_back(struct gh_offload *o,
@@ -51,7 +50,7 @@ void gh_offload_take_back(struct gh_offload *o,
 {
     (void)o;
     (void)script;
-    strcat(calls, "take_back ");
+    note("take_back ");
 }
 
 gh_status gh_device_launch(struct gh_device *dev, void *exec, void *stream,
@@ -61,7 +60,7 @@ gh_status gh_device_launch(struct gh_device *dev, void *exec, void *stream,
     (void)exec;
     (void)stream;
     (void)error;
-    strcat(calls, "launch ");
+    note("launch ");
     return launch_is;
 }
 
@@ -69,7 +68,7 @@ static void begin(void)
 {
     memset(&c, 0, sizeof(c));
     memset(&offload, 0, sizeof(offload));
-    calls[0] = '\0';
+    forget_all();
     queued.microbatch = 3;
     offload.first_queued = &queued;
     c.offload = &offload;

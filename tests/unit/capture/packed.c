@@ -12,30 +12,17 @@
 #include "capture/flight.h"
 #include "capture/packed.h"
 #include "capture/state.h"
+#include "support/fake.h"
 #include "tap/tap.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICE ((struct gh_device *)5)
 #define STREAM ((void *)7)
 #define OTHER ((void *)8)
 
-static gh_error err;
 static struct gh_capture c;
-static char calls[512];
-
-static void note(const char *format, ...)
-{
-    const size_t used = strlen(calls);
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(calls + used, sizeof(calls) - used, format, args);
-    va_end(args);
-}
 
 /* ---- beside and below ---------------------------------------------------- */
 
@@ -43,18 +30,6 @@ static bool begins, writes, in_reach;
 static enum gh_capturing captures;
 static uint64_t lent;
 static struct gh_order *moved; /* the last that was */
-
-struct gh_device_before gh_device_enter(struct gh_device *dev)
-{
-    (void)dev;
-    return (struct gh_device_before){ NULL, 0 };
-}
-
-void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
-{
-    (void)dev;
-    (void)before;
-}
 
 enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream)
 {

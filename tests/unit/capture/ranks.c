@@ -20,9 +20,9 @@
 #include "capture/services.h"
 #include "capture/together.h"
 #include "comm/comm.h"
+#include "support/fake.h"
 #include "tap/tap.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,27 +32,11 @@ enum {
     OTHER = 2 /* the rank whose words are changed */
 };
 
-#define DEVICE ((struct gh_device *)5)
 #define STREAM ((void *)7)
 
-static gh_error err;
 static struct gh_capture c;
 static struct gh_bank bank;
 static struct gh_entry entry;
-
-/* ---- what happened ------------------------------------------------------- */
-
-static char calls[2048];
-
-static void note(const char *format, ...)
-{
-    const size_t used = strlen(calls);
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(calls + used, sizeof(calls) - used, format, args);
-    va_end(args);
-}
 
 /* ---- the other ranks ----------------------------------------------------- */
 
@@ -150,18 +134,6 @@ bool gh_deadline_nap(struct gh_deadline *deadline)
 static enum gh_capturing captures;
 static uint32_t ends_after; /* that many questions */
 static bool profiles, holds, begins;
-
-struct gh_device_before gh_device_enter(struct gh_device *dev)
-{
-    (void)dev;
-    return (struct gh_device_before){ NULL, 0 };
-}
-
-void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
-{
-    (void)dev;
-    (void)before;
-}
 
 enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream)
 {
@@ -303,15 +275,7 @@ const char *gh_reason_name(gh_reason reason)
 /* ---- a rank -------------------------------------------------------------- */
 
 static struct gh_plan plan;
-static char said[1024];
 static struct gh_segment_fate fates[8];
-
-static void hear_line(void *user, gh_log_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    snprintf(said, sizeof(said), "%s", line);
-}
 
 static const struct gh_log heard = { GH_LOG_INFO, hear_line, NULL };
 
@@ -367,12 +331,7 @@ static void begin(void)
     ends_after = 0;
     profiles = false;
     holds = begins = true;
-    calls[0] = said[0] = err.text[0] = '\0';
-}
-
-static bool was(const char *what)
-{
-    return strstr(calls, what) != NULL;
+    forget_all();
 }
 
 /* ---- places -------------------------------------------------------------- */

@@ -18,19 +18,18 @@
 #include "comm/nccl.h"
 #include "device/job.h"
 #include "driver/nccl.h"
+#include "support/fake.h"
 #include "tap/tap.h"
 
 #include <dirent.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define DEVICE ((struct gh_device *)5)
 #define HOST ((ncclComm_t)1)
 #define OWN ((ncclComm_t)2)
 #define SECOND UINT64_C(1000000000)
@@ -41,35 +40,7 @@ enum {
     SECONDS = 2
 };
 
-static gh_error err;
-
 /* ---- what happened ------------------------------------------------------- */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char calls[1024];
-
-static void note(const char *format, ...)
-{
-    va_list args;
-    size_t used;
-
-    pthread_mutex_lock(&lock);
-    used = strlen(calls);
-    va_start(args, format);
-    vsnprintf(calls + used, sizeof(calls) - used, format, args);
-    va_end(args);
-    pthread_mutex_unlock(&lock);
-}
-
-static bool was(const char *what)
-{
-    bool found;
-
-    pthread_mutex_lock(&lock);
-    found = strstr(calls, what) != NULL;
-    pthread_mutex_unlock(&lock);
-    return found;
-}
 
 static void forget(void)
 {
@@ -137,7 +108,7 @@ static int n_objects;
 static bool ends; /* copies have ended */
 static const char *fails = "";
 
-static gh_status may_fail(const char *what, gh_error *error)
+static gh_status fails_in(const char *what, gh_error *error)
 {
     if (strcmp(fails, what) != 0) {
         return GH_OK;
@@ -148,22 +119,10 @@ static gh_status may_fail(const char *what, gh_error *error)
     return GH_ERR_DEVICE;
 }
 
-struct gh_device_before gh_device_enter(struct gh_device *dev)
-{
-    (void)dev;
-    return (struct gh_device_before){ NULL, 0 };
-}
-
-void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
-{
-    (void)dev;
-    (void)before;
-}
-
 static gh_status make(const char *what, size_t bytes, void **object_p,
                       gh_error *error)
 {
-    gh_status status = may_fail(what, error);
+    gh_status status = fails_in(what, error);
 
     if (status == GH_OK) {
         *object_p = calloc(1, bytes);
@@ -243,7 +202,7 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
     (void)event;
     (void)stream;
     note("record ");
-    return may_fail("record", error);
+    return fails_in("record", error);
 }
 
 gh_status gh_device_event_wait(struct gh_device *dev, void *stream, void *event,
@@ -253,7 +212,7 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *stream, void *event,
     (void)stream;
     (void)event;
     note("wait ");
-    return may_fail("wait", error);
+    return fails_in("wait", error);
 }
 
 bool gh_device_event_has_ended(struct gh_device *dev, void *event)
@@ -270,7 +229,7 @@ gh_status gh_device_copy_out(struct gh_device *dev, void *host,
     (void)dev;
     (void)stream;
     memcpy(host, device, bytes);
-    return may_fail("copy_out", error);
+    return fails_in("copy_out", error);
 }
 
 gh_status gh_device_copy_back(struct gh_device *dev, void *device,
@@ -280,7 +239,7 @@ gh_status gh_device_copy_back(struct gh_device *dev, void *device,
     (void)dev;
     (void)stream;
     memcpy(device, host, bytes);
-    return may_fail("copy_back", error);
+    return fails_in("copy_back", error);
 }
 
 uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
@@ -326,16 +285,6 @@ static void run_kept(void)
         n_kept--;
         kept[n_kept].run(DEVICE, kept[n_kept].arg);
     }
-}
-
-static char said[2][400]; /* the last lines of the log */
-
-static void hear_line(void *user, gh_log_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    memcpy(said[0], said[1], sizeof(said[0]));
-    snprintf(said[1], sizeof(said[1]), "%s", line);
 }
 
 static const struct gh_log the_log = { GH_LOG_WARN, hear_line, NULL };
@@ -585,10 +534,8 @@ static void reset(void)
     n_gathers = n_gates = 0;
     keeps = false;
     n_kept = job_s = limit_s = limit_at_free = 0;
-    memset(said, 0, sizeof(said));
     gate.open = DEVICE;
-    err.text[0] = '\0';
-    forget();
+    forget_all();
 }
 
 static gh_status open_ranks(const gh_ranks *ranks, struct gh_comm **comm_p)
@@ -1136,12 +1083,12 @@ static void test_abort_that_stays(void)
     gh_comm_abort_end(comm);
     is_int(n_kept, 2, "an abort may stay in NCCL");
     is_int(job_s, SECONDS, "and is waited for in time");
-    ok(strstr(said[0], "NCCL has not ended the library's communicator of bank "
-                       "4 in 2 s (GRAPHHOOKS_TIMEOUT): ") != NULL &&
-           strstr(said[1], "NCCL has not ended the host's communicator of bank "
-                           "4 in 2 s (GRAPHHOOKS_TIMEOUT): destroy the graphs "
-                           "of the host's that hold its operations") != NULL,
-       "what is left behind is said: %s / %s", said[0], said[1]);
+    ok(strstr(said, "NCCL has not ended the library's communicator of bank 4 "
+                    "in 2 s (GRAPHHOOKS_TIMEOUT): ") != NULL &&
+           strstr(said, "NCCL has not ended the host's communicator of bank 4 "
+                        "in 2 s (GRAPHHOOKS_TIMEOUT): destroy the graphs of "
+                        "the host's that hold its operations") != NULL,
+       "what is left behind is said: %s", said);
     end(comm, "an abort that stays");
     is_str(calls, "", "nothing has ended yet");
     run_kept();
@@ -1166,9 +1113,9 @@ static void test_end_that_stays(void)
         limit_at_free = UINT32_MAX;
         end(comm, "an end that stays");
         is_int(n_kept, 1, "the end of a communicator may stay in NCCL");
-        ok(strstr(said[1], "NCCL has not ended the library's communicator of "
-                           "bank 4 in 2 s") != NULL,
-           "which is said: %s", said[1]);
+        ok(strstr(said, "NCCL has not ended the library's communicator of "
+                        "bank 4 in 2 s") != NULL,
+           "which is said: %s", said);
         is_int(limit_at_free, broken ? SECONDS : 7,
                "what is freed behind a gather that failed is freed in time");
         is_int(limit_s, 7, "and other waits keep their limit");

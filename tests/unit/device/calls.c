@@ -7,28 +7,15 @@
 #include "config.h"
 
 #include "device/private.h"
+#include "support/fake.h"
 #include "tap/tap.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #define OURS ((CUcontext)1)
 #define THEIRS ((CUcontext)2)
 #define STREAM ((CUstream)7)
-
-static gh_error err;
-static char calls[512];
-
-static void note(const char *format, ...)
-{
-    const size_t used = strlen(calls);
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(calls + used, sizeof(calls) - used, format, args);
-    va_end(args);
-}
 
 /* ---- the driver ---------------------------------------------------------- */
 

@@ -14,9 +14,9 @@
 #include "comm/nccl.h"
 #include "device/job.h"
 #include "exchange/state.h"
+#include "support/fake.h"
 #include "tap/tap.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,22 +28,8 @@ enum {
     ROW = 128  /* bytes of a row of signs */
 };
 
-#define DEVICE ((struct gh_device *)5)
 #define STREAM ((void *)7)
 #define COMM ((void *)8)
-
-static gh_error err;
-static char calls[2048];
-
-static void note(const char *format, ...)
-{
-    const size_t used = strlen(calls);
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(calls + used, sizeof(calls) - used, format, args);
-    va_end(args);
-}
 
 /* ---- the other ranks ----------------------------------------------------- */
 
@@ -209,18 +195,6 @@ static void *busy;      /* a stream of the exchange's that is not idle */
 static void *put_on[N]; /* the streams of the last puts */
 static uint32_t n_puts, n_recorded;
 static unsigned char ready[N], arrived[N], gone[N];
-
-struct gh_device_before gh_device_enter(struct gh_device *dev)
-{
-    (void)dev;
-    return (struct gh_device_before){ NULL, 0 };
-}
-
-void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
-{
-    (void)dev;
-    (void)before;
-}
 
 uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
 {
@@ -523,15 +497,6 @@ enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream)
 
 /* ---- exchanges ----------------------------------------------------------- */
 
-static char said[1024];
-
-static void hear_line(void *user, gh_log_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    snprintf(said, sizeof(said), "%s", line);
-}
-
 static struct gh_exchange_options options;
 static gh_exchange_desc desc;
 
@@ -554,7 +519,7 @@ static void reset(gh_exchange_kind kind)
     memset(ready, 0, sizeof(ready));
     memset(arrived, 0, sizeof(arrived));
     memset(gone, 0, sizeof(gone));
-    calls[0] = said[0] = err.text[0] = '\0';
+    forget_all();
 }
 
 static gh_status open_exchange(gh_exchange **x_p)

@@ -109,8 +109,8 @@ static void test_groups_that_slow_exchanges(void)
     settle_with(109, 100, groups);
     is_int(groups[0].fate, GH_FATE_EXCHANGE,
            "a group that slows exchanges by 9 %% stays");
-    ok(strstr(logged, "take 9.0 % longer beside copies") != NULL,
-       "which is said: %s", logged);
+    ok(strstr(said, "take 9.0 % longer beside copies") != NULL,
+       "which is said: %s", said);
     end();
     settle_with(104, 100, groups);
     is_int(groups[0].fate, GH_FATE_GOES, "one that does by 4 %% goes");

@@ -8,28 +8,23 @@
 #include "base/error.h"
 #include "tap/tap.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define DEVICE ((struct gh_device *)5)
 
 struct event {
     unsigned number;
     double at;
 };
 
-char calls[8192], logged[2048];
-gh_error err;
 struct gh_offload *o;
 struct gh_plan plan;
-uint32_t most_in_a_call, fails_at;
+uint32_t most_in_a_call;
 bool batches, no_memory, no_pinned, ends_at_once;
 int64_t memory_out, blocks_out, events_out;
 double now_ns;
 
-static uint32_t n_fallible, n_events, n_blocks;
+static uint32_t n_events, n_blocks;
 static uint64_t passes;
 static void *all_streams[] = { MAIN, SIDE };
 static struct gh_streams streams = { .dev = DEVICE, .all = all_streams,
@@ -38,19 +33,6 @@ static gh_host_services host;
 static struct gh_memory memory = { .streams = &streams, .host = &host };
 static struct gh_layer_plan layer_plans[LAYERS];
 static gh_segment segments[LAYERS];
-
-static void note(const char *format, ...)
-{
-    const size_t used = strlen(calls);
-    va_list args;
-
-    if (used + 40 > sizeof(calls)) {
-        return;
-    }
-    va_start(args, format);
-    vsnprintf(calls + used, 40, format, args);
-    va_end(args);
-}
 
 const char *called(void)
 {
@@ -62,17 +44,6 @@ const char *called(void)
         line[strlen(line) - 1] = '\0'; /* the last blank */
     }
     return line;
-}
-
-static gh_status may_fail(gh_error *error)
-{
-    if (++n_fallible != fails_at) {
-        return GH_OK;
-    }
-    if (error != NULL) {
-        snprintf(error->text, sizeof(error->text), "call %u failed", fails_at);
-    }
-    return GH_ERR_DEVICE;
 }
 
 static char letter(const void *stream)
@@ -90,18 +61,6 @@ unsigned number_of(const void *event)
 }
 
 /* ---- the device ---------------------------------------------------------- */
-
-struct gh_device_before gh_device_enter(struct gh_device *dev)
-{
-    (void)dev;
-    return (struct gh_device_before){ NULL, 0 };
-}
-
-void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
-{
-    (void)dev;
-    (void)before;
-}
 
 gh_status gh_device_stream_create(struct gh_device *dev, bool blocking,
                                   void **stream_p, gh_error *error)
@@ -415,16 +374,7 @@ gh_status gh_pinned_mark(const struct gh_pinned *pinned,
 
 /* ---- a session ----------------------------------------------------------- */
 
-static void write_line(void *user, gh_log_level level, const char *line)
-{
-    const size_t used = strlen(logged);
-
-    (void)user;
-    (void)level;
-    snprintf(logged + used, sizeof(logged) - used, "%s\n", line);
-}
-
-static struct gh_log the_log = { GH_LOG_WARN, write_line, NULL };
+static struct gh_log the_log = { GH_LOG_WARN, hear_line, NULL };
 
 struct gh_offload_options usual(void)
 {
@@ -440,10 +390,10 @@ void begin(const struct gh_offload_options *changed)
     const struct gh_offload_options options =
         changed != NULL ? *changed : usual();
 
-    n_fallible = fails_at = n_events = n_blocks = most_in_a_call = 0;
+    n_events = n_blocks = most_in_a_call = 0;
     batches = no_memory = no_pinned = ends_at_once = false;
     now_ns = 0.0;
-    calls[0] = logged[0] = '\0';
+    forget_all();
     plan.layer_plans = layer_plans;
     plan.n_layers = LAYERS;
     plan.segments = segments;

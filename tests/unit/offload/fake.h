@@ -23,6 +23,7 @@
 #include "offload/group.h"
 #include "offload/measure.h"
 #include "offload/move.h"
+#include "support/fake.h"
 
 #define MAIN ((void *)1)
 #define SIDE ((void *)2)
@@ -31,15 +32,11 @@
 
 enum { LAYERS = 8, SLOTS = 4, BYTES = 1024 };
 
-extern char calls[8192];
-extern gh_error err;
 extern struct gh_offload *o;
 extern struct gh_plan plan;
-extern char logged[2048];
 extern uint32_t most_in_a_call; /* copies */
 extern bool batches, no_memory, no_pinned;
 extern int64_t memory_out, blocks_out, events_out; /* that are not given back */
-extern uint32_t fails_at; /* from 1, of the calls that can fail; 0: none */
 extern double now_ns;     /* of the device: an event has it when recorded */
 extern bool ends_at_once; /* an event has ended when it was recorded */
 

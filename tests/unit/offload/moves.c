@@ -237,7 +237,7 @@ static void test_what_is_larger_stays(void)
     begin_profiled(NULL);
     save_bytes(0, 0, BYTES + 256);
     ok(!instance(0, 0)->goes, "what is larger than in the profile stays");
-    ok(strstr(logged, "it stays on the device where it is larger") != NULL,
+    ok(strstr(said, "it stays on the device where it is larger") != NULL,
        "and is said to");
     gh_offload_end_step(o, &err);
     save_bytes(0, 0, BYTES - 256);

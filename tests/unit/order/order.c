@@ -9,35 +9,21 @@
 #include "config.h"
 
 #include "order/order.h"
+#include "support/fake.h"
 #include "tap/tap.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICE ((struct gh_device *)5)
 #define FOREIGN ((void *)7)
-
-static gh_error err;
 
 /* ---- the device ---------------------------------------------------------- */
 
-static char calls[1024];
 static uint64_t captured; /* bit i: the host captures stream i */
 static bool is_unknown;   /* or the driver does not say whether it does */
 static bool creates_fail, records_fail, waits_fail, syncs_fail;
 static int n_events;
-
-static void note(const char *format, ...)
-{
-    const size_t used = strlen(calls);
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(calls + used, sizeof(calls) - used, format, args);
-    va_end(args);
-}
 
 /* Streams are a, b, c and so on. */
 static void *stream(char letter)
@@ -48,18 +34,6 @@ static void *stream(char letter)
 static char letter(const void *at)
 {
     return (char)(uintptr_t)at;
-}
-
-struct gh_device_before gh_device_enter(struct gh_device *dev)
-{
-    (void)dev;
-    return (struct gh_device_before){ NULL, 0 };
-}
-
-void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
-{
-    (void)dev;
-    (void)before;
 }
 
 gh_status gh_device_check_stream(struct gh_device *dev, const char *what,

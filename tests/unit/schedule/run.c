@@ -14,10 +14,10 @@
 #include "capture/together.h"
 #include "device/device.h"
 #include "device/spans.h"
+#include "support/fake.h"
 #include "tap/tap.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,15 +26,10 @@
 #define COMM ((void *)2)
 #define FOREIGN ((void *)3) /* of another context */
 #define OWN ((void *)4)     /* the schedule's */
-#define DEVICE ((struct gh_device *)5)
 #define CAPTURE ((struct gh_capture *)6)
-
-static gh_error err;
 
 /* ---- what is under the schedule ------------------------------------------ */
 
-static char calls[8192];
-static uint32_t n_fallible, fails_at; /* from 1; 0: nothing fails */
 static uint32_t n_events, n_marks, n_live;
 static void *events[256];
 static bool pass_is_open, ranks_can, compares, unlike, traced;
@@ -43,34 +38,6 @@ static uint32_t due, n_asked;
 static double heard[4];
 static bool was_heard;
 static uint32_t lacks;
-
-static void note(const char *format, ...)
-{
-    const size_t used = strlen(calls);
-    va_list args;
-
-    if (used + 80 > sizeof(calls)) {
-        return;
-    }
-    if (used > 0) {
-        calls[used] = ' ';
-        calls[used + 1] = '\0';
-    }
-    va_start(args, format);
-    vsnprintf(calls + strlen(calls), 80, format, args);
-    va_end(args);
-}
-
-static gh_status may_fail(gh_error *error)
-{
-    if (++n_fallible != fails_at) {
-        return GH_OK;
-    }
-    if (error != NULL) {
-        snprintf(error->text, sizeof(error->text), "call %u failed", fails_at);
-    }
-    return GH_ERR_DEVICE;
-}
 
 static const char *name_of(const void *stream)
 {
@@ -90,18 +57,6 @@ static unsigned number_of(const void *event)
         }
     }
     return 0;
-}
-
-struct gh_device_before gh_device_enter(struct gh_device *dev)
-{
-    (void)dev;
-    return (struct gh_device_before){ NULL, 0 };
-}
-
-void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
-{
-    (void)dev;
-    (void)before;
 }
 
 static gh_status make_event(void **event_p, gh_error *error)
@@ -160,7 +115,7 @@ gh_status gh_device_check_stream(struct gh_device *dev, const char *what,
                                  void *stream, gh_error *error)
 {
     (void)dev;
-    note("check");
+    note_word("check");
     if (stream == FOREIGN) {
         snprintf(error->text, sizeof(error->text), "%s is foreign", what);
         return GH_ERR_INVALID;
@@ -173,7 +128,7 @@ gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
 {
     (void)dev;
     (void)error;
-    note("sync@%s", name_of(stream));
+    note_word("sync@%s", name_of(stream));
     return GH_OK;
 }
 
@@ -181,7 +136,7 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
                                  void *stream, gh_error *error)
 {
     (void)dev;
-    note("R%u@%s", number_of(event), name_of(stream));
+    note_word("R%u@%s", number_of(event), name_of(stream));
     return may_fail(error);
 }
 
@@ -189,7 +144,7 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *stream, void *event,
                                gh_error *error)
 {
     (void)dev;
-    note("W%u@%s", number_of(event), name_of(stream));
+    note_word("W%u@%s", number_of(event), name_of(stream));
     return may_fail(error);
 }
 
@@ -218,7 +173,7 @@ gh_status gh_device_event_elapsed(struct gh_device *dev, void *from, void *to,
 void gh_capture_cancel(struct gh_capture *capture)
 {
     (void)capture;
-    note("cancel");
+    note_word("cancel");
     pass_is_open = false;
 }
 
@@ -237,21 +192,21 @@ bool gh_capture_is_traced(const struct gh_capture *capture)
 gh_status gh_capture_flush(struct gh_capture *capture, gh_error *error)
 {
     (void)capture;
-    note("flush");
+    note_word("flush");
     return may_fail(error);
 }
 
 void gh_capture_hold(struct gh_capture *capture, bool holds)
 {
     (void)capture;
-    note(holds ? "hold" : "free");
+    note_word(holds ? "hold" : "free");
 }
 
 void gh_capture_join(struct gh_capture *capture, uint32_t chunk,
                      const void *from, void *onto)
 {
     (void)capture;
-    note("join%u:%s>%s", chunk, name_of(from), name_of(onto));
+    note_word("join%u:%s>%s", chunk, name_of(from), name_of(onto));
 }
 
 struct gh_span *gh_capture_node_begin(struct gh_capture *capture,
@@ -259,8 +214,8 @@ struct gh_span *gh_capture_node_begin(struct gh_capture *capture,
                                       void *stream)
 {
     (void)capture;
-    note("<%u.%u.%u.%u@%s", what->direction, what->layer, what->node,
-         what->microbatch, name_of(stream));
+    note_word("<%u.%u.%u.%u@%s", what->direction, what->layer, what->node,
+              what->microbatch, name_of(stream));
     return NULL;
 }
 
@@ -269,7 +224,7 @@ void gh_capture_node_end(struct gh_capture *capture, struct gh_span *span)
     (void)capture;
     (void)span;
     if (traced) {
-        note(">");
+        note_word(">");
     }
 }
 
@@ -313,13 +268,13 @@ void gh_capture_exchange_begin(struct gh_capture *capture, uint32_t cell,
 {
     (void)capture;
     (void)cell;
-    note("(@%s", name_of(stream));
+    note_word("(@%s", name_of(stream));
 }
 
 void gh_capture_exchange_end(struct gh_capture *capture, void *stream)
 {
     (void)capture;
-    note(")@%s", name_of(stream));
+    note_word(")@%s", name_of(stream));
 }
 
 bool gh_together_can(const struct gh_capture *capture)
@@ -344,7 +299,7 @@ gh_status gh_together_largest(struct gh_capture *capture, void *stream,
     (void)n;
     n_asked++;
     had_numbers = ns != NULL;
-    note("ranks@%s", name_of(stream));
+    note_word("ranks@%s", name_of(stream));
     *lacks_p = ns == NULL ? 7 : lacks;
     return may_fail(error);
 }
@@ -354,22 +309,13 @@ gh_status gh_together_compare(struct gh_capture *capture, void *stream,
                               gh_error *error)
 {
     (void)capture;
-    note("compare%d,%d@%s", (int)run->forward, (int)run->backward,
-         name_of(stream));
+    note_word("compare%d,%d@%s", (int)run->forward, (int)run->backward,
+              name_of(stream));
     *alike_p = !unlike;
     return may_fail(error);
 }
 
 /* ---- the host ------------------------------------------------------------ */
-
-static char said[2048];
-
-static void hear_line(void *user, gh_log_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    snprintf(said, sizeof(said), "%s", line);
-}
 
 static gh_status answer; /* of a node */
 static uint32_t until;   /* nodes until it is given */
@@ -383,9 +329,10 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
 
     (void)user;
     n_released += node->n_release;
-    note("%c%u.%u%s%s@%s", letters[node->direction], node->layer, node->node,
-         (node->flags & GH_NODE_BEGINS) != 0 ? "b" : "",
-         (node->flags & GH_NODE_ENDS) != 0 ? "e" : "", name_of(node->stream));
+    note_word("%c%u.%u%s%s@%s", letters[node->direction], node->layer,
+              node->node, (node->flags & GH_NODE_BEGINS) != 0 ? "b" : "",
+              (node->flags & GH_NODE_ENDS) != 0 ? "e" : "",
+              name_of(node->stream));
     if (until > 0 && --until == 0) {
         pass_is_open = opens;
         if (endless) {
@@ -456,7 +403,7 @@ static bool begin(const char *layers, gh_overlap_order order,
     const struct gh_schedule_options options = { order, warmup_steps,
                                                  &heard_log, &gate };
 
-    n_fallible = fails_at = n_events = n_marks = n_live = n_asked = 0;
+    n_events = n_marks = n_live = n_asked = 0;
     pass_is_open = ranks_can = compares = unlike = traced = false;
     iterations = profile_steps = 0;
     due = 0;
@@ -466,7 +413,7 @@ static bool begin(const char *layers, gh_overlap_order order,
     opens = endless = false;
     agrees_on = 0;
     elapsed = NULL;
-    said[0] = calls[0] = '\0';
+    forget_all();
     return make_plan(layers) && gh_schedule_create(&plan, DEVICE, CAPTURE,
                                                    &options, &s, &err) == GH_OK;
 }
