@@ -9,8 +9,8 @@
 # installs it: 6 GB and a minute or two.  Where torch sees no GPU,
 # tests/gpu/softtorch.py stands in for one.
 #
-# --core runs those files alone that tell most about a version, in about a
-# third of the time.
+# --core runs those files alone that tell most about a version, and of each test
+# three cases at most (MOST=3): a sixth of the time.
 #
 # --megatron runs those of tests/megatron, with the Megatron-Core of
 # hosts/pytorch/graphhooks/megatron/names.py, of which pip installs the Python
@@ -26,6 +26,7 @@
 #     LOGS=DIR     default: BUILD
 #     PYTHON=      the interpreter (python3), of 3.10 or later
 #     JOBS=N       tests at once (every core, 8 at most)
+#     MOST=N       of each test, N of its cases at most
 #
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
@@ -110,6 +111,7 @@ run_tests()
         PYTHONDONTWRITEBYTECODE=1 builddir="$build" \
         "$folder/bin/python" -m pytest -q -rs --tb=short -n "$jobs" \
         -p no:cacheprovider -c /dev/null --rootdir "$root" \
+        ${MOST:+--most "$MOST"} \
         --basetemp "$scratch/tmp" "${tests[@]}"
 }
 
@@ -188,6 +190,7 @@ case ${1-} in
     ;;
 --core)
     shift
+    MOST=${MOST:-3}
     for name in $core; do
         tests+=("$top/tests/gpu/test_$name.py")
     done

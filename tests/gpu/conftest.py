@@ -15,7 +15,11 @@ import pytest
 _TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(_TOP / "hosts" / "pytorch" / "tests"))
 
-from harness import pytest_addoption, pytest_configure  # noqa: E402
+from harness import (  # noqa: E402
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+)
 
 try:
     import torch
@@ -29,7 +33,8 @@ else:
     if torch.cuda.device_count() == 0:
         softtorch.install()
 
-__all__ = ["pytest_addoption", "pytest_configure"]
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems",
+           "pytest_configure"]
 
 
 def pytest_collection_finish() -> None:

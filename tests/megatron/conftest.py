@@ -16,7 +16,11 @@ sys.path[:0] = [str(_TOP / "tests" / "gpu"),
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
 
-from harness import pytest_addoption, pytest_configure  # noqa: E402
+from harness import (  # noqa: E402
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+)
 
 try:
     import torch
@@ -28,4 +32,5 @@ else:
     if torch.cuda.device_count() == 0:
         softtorch.install()
 
-__all__ = ["pytest_addoption", "pytest_configure"]
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems",
+           "pytest_configure"]

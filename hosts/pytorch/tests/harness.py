@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import os
+import random
 import sys
 from pathlib import Path
 
@@ -78,6 +79,22 @@ class Tap:
 
 def pytest_addoption(parser) -> None:
     parser.addoption("--tap", action="store_true", help="report as TAP")
+    parser.addoption("--most", type=int, metavar="N",
+                     help="of each test, N of its cases at most")
+
+
+def pytest_collection_modifyitems(config, items) -> None:
+    """Which cases stay is drawn by the test's name: always the same."""
+    most = config.getoption("--most")
+    cases: dict[str, list] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left = [item for name, of in cases.items() if most and len(of) > most
+            for item in random.Random(name).sample(of, len(of) - most)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
 
 
 def pytest_configure(config) -> None:
