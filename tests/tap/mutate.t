@@ -1,0 +1,116 @@
+#!/bin/sh
+# build-aux/mutate.py breaks functions by rule, and tells what nobody notices:
+# in a small tree of its own.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+have python3 || skip_all "no python3"
+have git || skip_all "no git to list sources with"
+have gcov && have gcc || skip_all "no gcc with gcov"
+unset SCRATCH JOBS LIMIT SLOW CONFIGURE MAKEFLAGS MFLAGS MAKELEVEL
+PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE
+
+tree=$scratch/top
+mkdir -p "$tree/build-aux" "$tree/lib/room" "$tree/tests" || exit 99
+cp "$srcdir/build-aux/mutate.py" "$tree/build-aux" || exit 99
+git -C "$scratch" init -q top || exit 99
+
+cat > "$tree/lib/room/a.c" << 'END'
+/* if (this && that) is no code. */
+#define ONE (1 == 1)
+static const char *const text = "a && b < 1";
+
+int at_most(int n)
+{
+    if (n < 3) { /* n == 0 */
+        return n;
+    }
+    return 3;
+}
+
+int unused(int n)
+{
+    return n + 1;
+}
+END
+cat > "$tree/tests/room.c" << 'END'
+int at_most(int n);
+
+int main(void)
+{
+    return at_most(2) != 2 || at_most(3) != 3 || at_most(5) != 3;
+}
+END
+cat > "$tree/configure" << 'END'
+#!/bin/sh
+cp "${0%/*}/Makefile.made" Makefile
+END
+chmod +x "$tree/configure"
+cat > "$tree/Makefile.made" << 'END'
+all libgraphhooks.la libgraphhooks-softcuda.la libsoftnccl.la:
+build-tests: tests/room.t
+lib/room/a.o: ../tree/lib/room/a.c
+	mkdir -p lib/room tests
+	gcc --coverage -O0 -c -o $@ ../tree/lib/room/a.c
+tests/room.t: lib/room/a.o ../tree/tests/room.c
+	gcc --coverage -o $@ lib/room/a.o ../tree/tests/room.c
+print-programs:
+	@echo tests/room.t
+END
+
+# mutate OPTION...: what it says in $scratch/said.
+mutate()
+{
+    python3 "$tree/build-aux/mutate.py" "$@" > "$scratch/said" 2>&1
+}
+
+mutate --list --most 0 lib/room
+ok $? "it lists what it would break"
+grep '^lib' "$scratch/said" > "$scratch/listed"
+cat > "$scratch/wanted" << 'END'
+lib/room/a.c:7: if does not hold when it did
+lib/room/a.c:7: a bound moves
+lib/room/a.c:8: another value returns
+lib/room/a.c:10: another value returns
+lib/room/a.c:15: another value returns
+lib/room/a.c:15: a sum becomes a difference
+lib/room/a.c:15: 1 becomes 0
+END
+sort "$scratch/listed" > "$scratch/a"
+sort "$scratch/wanted" | cmp -s - "$scratch/a"
+ok $? "all of the functions, and nothing of comments, strings and macros"
+diff "$scratch/wanted" "$scratch/listed" | diag
+mutate --list --most 3 --seed 4 lib/room
+cp "$scratch/said" "$scratch/first"
+mutate --list --most 3 --seed 4 lib/room
+cmp -s "$scratch/first" "$scratch/said" &&
+    [ "$(grep -c '^lib' "$scratch/said")" -eq 3 ]
+ok $? "a seed draws the same ones"
+
+mutate --most 0 lib/room
+ok $? "it breaks them"
+[ "$(tail -n 1 "$scratch/said")" = "lib/room: 3 of 7 noticed (42 %), 1 survived, 3 where no program comes" ]
+ok $? "and counts them by room"
+grep -A 2 '^survived: ' "$scratch/said" > "$scratch/survived"
+cat > "$scratch/wanted" << 'END'
+survived: lib/room/a.c:7: a bound moves
+    -    if (n < 3) { /* n == 0 */
+    +    if (n <= 3) { /* n == 0 */
+END
+cmp -s "$scratch/wanted" "$scratch/survived"
+ok $? "what survives is shown with its place and the difference"
+[ "$(grep -c '^unreached: lib/room/a.c:15: ' "$scratch/said")" -eq 3 ] &&
+    [ "$(grep -c '^noticed: .* \[tests/room.t\]$' "$scratch/said")" -eq 3 ]
+ok $? "what no program reaches is told from what one notices"
+git -C "$tree" status --porcelain | grep -v '^??' > "$scratch/changed"
+! grep -q '<= 3' "$tree/lib/room/a.c" && [ ! -s "$scratch/changed" ]
+ok $? "the tree itself stays as it is"
+sed 's/return at_most(2)/return 1 || at_most(2)/' "$tree/tests/room.c" \
+    > "$scratch/room.c"
+cp "$scratch/room.c" "$tree/tests/room.c"
+mutate --most 0 lib/room
+grep -q '^left out: tests/room.t: it fails' "$scratch/said" &&
+    tail -n 1 "$scratch/said" | grep -q ' 0 of 7 noticed'
+ok $? "a program that fails anyhow notices nothing"
+done_testing
