@@ -209,6 +209,20 @@ def test_ranks_with_microbatches_of_their_own(monkeypatch):
         graphhooks.megatron.attach(core, scope="mlp",
                                    group=torch.distributed.group.WORLD)
     assert core.config.cuda_graph_impl == "none"
+    for scope in "mlp", "attn", "":
+        with graphhooks.megatron.attach(core, scope=scope) as attached:
+            assert attached.chunks[0].ranks.varies, scope
+
+
+def test_ranks_with_microbatches_of_their_own_in_pieces(monkeypatch):
+    """Those of tensor parallelism have the same, as long as attention, which
+    has other ranks, too, is not captured."""
+    core = build("dense")
+    monkeypatch.setattr(core.config, "hybrid_context_parallel", True)
+    monkeypatch.setattr(sys.modules["graphhooks.megatron.attach"], "group_of",
+                        lambda *_: torch.distributed.group.WORLD)
+    with pytest.raises(graphhooks.Error, match="leave attn out of the scope"):
+        graphhooks.megatron.attach(core, scope="attn,mlp")
     graphhooks.megatron.attach(core, scope="mlp").detach()
 
 

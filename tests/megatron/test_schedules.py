@@ -34,6 +34,10 @@ SLOTS = {
     "no overlap": [[1]] * 2, "slower on one rank": [[1]] * 2,
     "faster on all": [[1]] * 2, "columns and rows": [[1]] * 2,
     "packed": [[1]] * 2, "contexts of several sizes": [[1]] * 2,
+    "contexts, each by its own group": [[1]] * 2,
+    "contexts, slower on one": [[1]] * 2,
+    "contexts, by no argument": [[1]] * 2,
+    "five partitions": [[1]] * 4, "too few banks": [[1]] * 4,
     # A forward begins before the backward beside it.
     "overlap, attn": [[2]] * 2, "overlap, attn,moe_router": [[2]] * 2,
     "overlap, attn,moe_router,moe_preprocess": [[2]] * 2,
@@ -69,7 +73,8 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 5), ("experts", 2, 6), ("pieces", 2, 3), ("four", 4, 1)])
+    ("pipeline", 2, 5), ("experts", 2, 6), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("four", 4, 1)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():
@@ -85,3 +90,25 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
             assert rank["refused"] == (0 if kept else 2)
     several = found.get("contexts of several sizes", ())
     assert all(rank["banks"] == [2] for rank in several)
+    of_own_groups(found)
+
+
+def of_own_groups(found) -> None:
+    """A rank has banks for as many groups as it meets."""
+    for case in "contexts, each by its own group", "five partitions":
+        for rank in found.get(case, ()):
+            assert rank["banks"] == [rank["groups"]], case
+            # The first step alone is eager, whoever has more microbatches.
+            assert 5 * rank["warmup"] <= rank["passes"], case
+    for rank in found.get("too few banks", ()):
+        assert rank["replays"] > 0
+        assert "for several process groups: attach with max_banks=4" \
+            in rank["explained"]
+    ranks = found.get("contexts, slower on one", ())
+    for rank, whys in enumerate(r["refused"] for r in ranks):
+        assert len(whys) == 2
+        assert all(("do not pay" if rank == 0 else
+                    "rank 0 runs it eagerly") in why for why in whys)
+    for rank in found.get("contexts, by no argument", ()):
+        assert "packed_seq_params.group has no other rank" \
+            in rank["explained"]

@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -66,6 +67,86 @@ def of_several_sizes() -> dict:
                    attach={"group": both})
 
 
+PARTITIONS = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 1], [2], [3]],
+              [[0], [1], [2, 3]], [[0], [1], [2], [3]]]
+
+
+def of_partitions(kind="dense", **options) -> dict:
+    """Each microbatch divides the ranks in another way; all alone at the end
+    of a step, some have more microbatches than others."""
+    training.divide()
+    rank = torch.distributed.get_rank()
+    made = {}
+    for ranks in sorted({tuple(r) for p in PARTITIONS for r in p}):
+        made[ranks] = torch.distributed.new_group(list(ranks))
+    mine = [next(made[tuple(r)] for r in p if rank in r) for p in PARTITIONS]
+    alone = 1 + rank % 2
+    groups = mine + [made[rank,]] * alone
+
+    def steps(each):
+        for _ in range(5):
+            each.data[0] = Packed(groups)
+            each.run(len(groups))
+            each.optimizer.step()
+            each.optimizer.zero_grad()
+
+    return of_own_groups(steps, 5 * len(groups), groups, **options)
+
+
+def of_own_groups(steps, count, groups, **options) -> dict:
+    """A rank has banks for its own groups, and asks nobody else."""
+    two = compare(steps, "dense", "attn", eager=("warmup", "banks", "input"),
+                  make=build_packed, data=lambda: Packed(groups),
+                  attach={"group": "packed_seq_params.cp_group", **options})
+    layers = len(two.core.decoder.layers)
+    return {"passes": 2 * count * layers,
+            "warmup": 2 * sum(two.stats["eager_calls"].values()),
+            "replays": two.stats["replays"],
+            "banks": [len(c["banks"]) for c in two.stats["chunks"]],
+            "groups": len(set(groups)), "explained": two.explained,
+            "slots": [c["slots"] for c in two.stats["chunks"]]}
+
+
+def alone_and_both() -> tuple:
+    training.divide()
+    return [torch.distributed.new_group([rank]) for rank in range(2)][
+        torch.distributed.get_rank()], torch.distributed.group.WORLD
+
+
+def of_own_sizes() -> dict:
+    alone, both = alone_and_both()
+    return of_own_groups(lambda t: t.steps(COUNTS), sum(COUNTS),
+                         (alone, both, both))
+
+
+def eager_where_refused(attach, clock=None) -> dict:
+    """All ranks refuse what one does, when they meet; the same bits."""
+    alone, both = alone_and_both()
+    counts = [3] * 12
+    one, two = (training.Training(
+        "dense", scope, make=build_packed, attach=attach,
+        data=lambda: Packed((alone, both, both)))
+        for scope in (None, attach.pop("scope", "attn")))
+    with clock or contextlib.nullcontext():
+        for each in one, two:
+            training.seed()
+            each.steps(counts)
+        stats = two.end()
+    assert training.differing(one.state(), two.state()) == []
+    return {"passes": 0, "warmup": 0, "replays": 0,
+            "refused": [*stats["refused"].values()],
+            "explained": two.explained,
+            "slots": [c["slots"] for c in stats["chunks"]]}
+
+
+def slower_on_one() -> dict:
+    slow = 3.0 if torch.distributed.get_rank() == 0 else 1.0
+    name = "whole layers"
+    return eager_where_refused(
+        {"group": "packed_seq_params.cp_group", "scope": "auto"},
+        Clock({name: 2.0}, {name: slow}))
+
+
 def measured(replays) -> dict:
     """A scope of which graphs are slower on some rank, or on none."""
     training.divide(**EXPERTS)
@@ -106,7 +187,14 @@ CASES = {
         "columns and rows": lambda: trained(
             TENSOR, "dense", "attn,mlp", **TENSOR),
         "packed": lambda: trained({}, "dense", "attn", **PACKED),
-        "contexts of several sizes": of_several_sizes},
+        "contexts of several sizes": of_several_sizes,
+        "contexts, each by its own group": of_own_sizes,
+        "contexts, slower on one": slower_on_one,
+        "contexts, by no argument": lambda: eager_where_refused(
+            {"group": "packed_seq_params.group"})},
+    "partitions": {
+        "five partitions": of_partitions,
+        "too few banks": lambda: of_partitions(max_banks=2)},
     "four": {
         "overlap, interleaved": lambda: trained(
             {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6, 4],

@@ -34,6 +34,8 @@ def attach(model, layers=None, *, parts=None, generators=(),
     memory of the training's.
     ``packed``: arguments that vary with how sequences are packed, and the most
     that they may be: {"cu_seqlens": 64, "max_seqlen": 4096}.
+    ``group``: the process group of ranks that run layers with collectives
+    together, or the name of the argument that has the one of each microbatch.
     ``scope``: "attn" or "mlp" with parts; "auto" measures the first steps with
     graphs and without, and modules of a kind that graphs make slower have none
     from then on.

@@ -15,7 +15,7 @@ from . import environment, names as megatron_names
 from .chunk import Whole
 from .fp8 import Quantization
 from .gradients import add_in_graphs
-from .groups import group_of
+from .groups import OF_MICROBATCH, group_of
 from .hooks import ParameterHooks
 from .offload import Offloading, words_of as offload_words
 from .random import generators_of
@@ -134,11 +134,18 @@ class Attached:
 
     def _open(self, names, config, chunk, layers, seams, options) -> None:
         options = {"generators": generators_of(names), **options}
-        if options.get("group") is not None:
-            environment.refuse_apart(config)
-        else:
-            options["group"] = group_of(names, config, self._settings.words,
-                                        layers)
+        group = options.get("group")
+        words = self._settings.words
+        if group is None:
+            group = group_of(names, config, words, layers)
+            if group is not None and environment.is_apart(config) \
+                    and environment.has_attention(words):
+                environment.refuse_apart()
+            if group is None and environment.is_apart(config):
+                group = OF_MICROBATCH
+        elif environment.is_apart(config) and not isinstance(group, str):
+            environment.refuse_apart()
+        options["group"] = group
         environment.refuse_registration(options["group"])
         add_in_graphs(chunk, [seam.body for seam in seams])
         self.chunks.append(attach_torch(

@@ -38,13 +38,21 @@ def refuse_registration(group) -> None:
                     "NCCL_GRAPH_REGISTER=0, or leave expandable_segments out")
 
 
-def refuse_apart(config) -> None:
-    """Ranks of a group say at each microbatch which graphs they need."""
-    if getattr(config, "hybrid_context_parallel", False):
-        raise Error("hybrid_context_parallel gives each rank a number of "
-                    "microbatches of its own, and ranks of group= have the "
-                    "same: leave group= out; what has collectives then runs "
-                    "eagerly, and a scope without attention replays")
+def is_apart(config) -> bool:
+    """Whether each microbatch has a process group of its own."""
+    return bool(getattr(config, "hybrid_context_parallel", False))
+
+
+def has_attention(words) -> bool:
+    return not words or any(word.name == "attn" for word in words)
+
+
+def refuse_apart() -> None:
+    """Ranks of one process group have the same microbatches."""
+    raise Error("hybrid_context_parallel gives each microbatch a process group "
+                "of its own, and these layers run in another one: without "
+                "tensor and expert parallelism leave group= out, else leave "
+                "attn out of the scope")
 
 
 def notes_of(config) -> list:

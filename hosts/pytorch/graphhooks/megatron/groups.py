@@ -12,6 +12,9 @@ import torch
 
 from ..errors import Error
 
+# Where context parallelism is dynamic, the argument that has a microbatch's.
+OF_MICROBATCH = "packed_seq_params.cp_group"
+
 
 def group_of(names, config, words, layers):
     """The smallest that has all ranks of all collectives in the segments, or

@@ -17,6 +17,7 @@ A folder imports from those after it in this list, and from none before it:
       ranks.py          exchanges what ranks decide about a pass
       shared.py         a segment that several ranks run together
       together.py       agrees on one bank for each shape on all ranks
+      varying.py        asks the ranks of the process group of each microbatch
     offload/            activations copied to pinned memory and back
       offload.py        decides which modules are groups and who copies them
       bracket.py        begins and ends a group around a module

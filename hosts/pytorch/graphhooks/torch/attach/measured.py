@@ -201,8 +201,8 @@ class Measured:
                    and m.was_called()]
         is_ready = all(m.is_ready() for m in running)
         scope.measure([m for m in running if m.is_ready()])
-        said = owner.ranks.ask(meters[0].segment, MEASURE,
-                               int(is_ready or is_last), *scope.row[:2])
+        said = owner.ranks.agree(meters[0].segment, MEASURE,
+                                 int(is_ready or is_last), *scope.row[:2])
         if not all(ready for ready, *_ in said):
             return
         eager, replay = (max(times) for times in list(zip(*said))[1:])

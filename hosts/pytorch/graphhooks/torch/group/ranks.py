@@ -35,7 +35,7 @@ from .together import Together
 _WORDS = 24  # that the library says at once
 _SECONDS = 60  # unless GRAPHHOOKS_TIMEOUT or timeout= says otherwise
 _made: dict = {}  # groups of gloo, by ranks and seconds
-_SEEN = ("a collective of torch.distributed runs in it, which all its ranks "
+SEEN = ("a collective of torch.distributed runs in it, which all its ranks "
          "have to record and launch together: attach with group=, the process "
          "group of those ranks")
 
@@ -44,11 +44,17 @@ def of(owner, group):
     """Those of an attach."""
     if group is None:
         return Alone(owner)
+    if isinstance(group, str) and torch.distributed.is_available() \
+            and torch.distributed.is_initialized():
+        from .varying import Varying  # which is built on what is here
+
+        return Varying(owner, group)
     if not torch.distributed.is_available() \
             or not isinstance(group, torch.distributed.ProcessGroup):
         raise Error(f"group is {group!r}; it is a process group of "
                     "torch.distributed, such as dist.group.WORLD, whose ranks "
-                    "run the layers together, or None")
+                    "run the layers together, the name of an argument that "
+                    "has it, or None")
     if torch.distributed.get_world_size(group) == 1:
         return Single(owner)
     return Ranks(owner, group)
@@ -62,6 +68,8 @@ class Single:
     size = 1
     asked = 0  # how often, besides the library
     tries_again = True  # a recording that has failed, for what may pass
+    varies = False  # there are others in each microbatch
+    circle = None  # whom it is asked at hand
 
     def __init__(self, owner):
         self.owner = owner
@@ -77,6 +85,10 @@ class Single:
         """What each rank answers where all of them are at one call of a
         segment."""
         return [answers]
+
+    def agree(self, segment, about: int, *answers) -> list:
+        """The same at the end of a step, of all ranks that there are."""
+        return self.ask(segment, about, *answers)
 
     def recorded(self, run):
         """Of a capture."""
@@ -104,7 +116,7 @@ class Watched(Site):
         before = private.collectives()
         result = super().run(*args, **kwargs)
         if private.collectives() != before:
-            segment.refuse(_SEEN)
+            segment.refuse(SEEN)
         return result
 
 
@@ -118,8 +130,92 @@ class Alone(Single):
         before = private.collectives()
         outputs = run()
         if private.collectives() != before:
-            raise Unfit(_SEEN)
+            raise Unfit(SEEN)
         return outputs
+
+
+class Circle:
+    """Ranks that ask each other, by a group of gloo's; this one is of them."""
+
+    def __init__(self, members: list):
+        self.members = members
+        self.rank = members.index(torch.distributed.get_rank())
+        self.size = len(members)
+        self.failed: str | None = None  # why nobody is asked any more
+        self._gloo = self._key = None  # a group of the same ranks
+        # Said and heard: how many words, and the words.
+        self._mine = (ctypes.c_int64 * (1 + _WORDS))()
+        self._all = [(ctypes.c_int64 * (1 + _WORDS))()
+                     for _ in members]
+
+    def open(self, owner) -> None:
+        environment = os.environ.get("GRAPHHOOKS_TIMEOUT")
+        seconds = environment or owner.options.get("timeout") or _SECONDS
+        self._key = torch.distributed.group.WORLD, *self.members, int(seconds)
+        if self._key not in _made:
+            try:
+                _made[self._key] = torch.distributed.new_group(
+                    self.members, backend="gloo",
+                    use_local_synchronization=True,
+                    timeout=datetime.timedelta(seconds=int(seconds)),
+                    group_desc="graphhooks")
+            except Exception as failure:
+                raise Error("group: the ranks ask each other by gloo, and no "
+                            "group of it can be made: "
+                            f"{_first_line(failure)}",
+                            _abi.GH_ERR_RANKS) from failure
+        self._gloo = _made[self._key]
+        self._tensors = [torch.frombuffer(words, dtype=torch.int64)
+                         for words in (self._mine, *self._all)]
+
+    def say(self, words) -> list:
+        """Those of each rank, in their order."""
+        if self.failed is not None:
+            raise Error(self.failed, _abi.GH_ERR_RANKS)
+        n = len(words)
+        self._mine[0] = n
+        for i, word in enumerate(words, 1):
+            self._mine[i] = word  # of 64 bits, with or without a sign
+        mine, *every = self._tensors
+        try:
+            all_gather(every, mine, self._gloo)
+        except Exception as failure:
+            self.failed = _first_line(failure)
+            raise
+        for rank, theirs in enumerate(self._all):
+            if theirs[0] != n:
+                self.failed = f"rank {rank} asks something else"
+                raise Error(self.failed, _abi.GH_ERR_RANKS)
+        return [theirs[1:1 + n] for theirs in self._all]
+
+    def compare(self, owner, settings: dict) -> list:
+        """What the ranks attach, which is the same on all; of each rank, why
+        it has refused segments."""
+        refused = {s.name: s.refused for s in owner.segments if s.refused}
+        mine = settings, [s.name for s in owner.segments], refused
+        every = [None] * self.size
+        torch.distributed.all_gather_object(every, mine, group=self._gloo)
+        for rank, theirs in enumerate(every):
+            self._compare(rank, theirs, mine)
+        return [of_rank[2] for of_rank in every]
+
+    def _compare(self, rank: int, theirs, mine) -> None:
+        for name, value in mine[0].items():
+            if theirs[0][name] != value:
+                raise Error(f"{name} is {theirs[0][name]!r} on rank {rank}, "
+                            f"and {value!r} on rank {self.rank}: ranks that "
+                            "share layers attach them alike",
+                            _abi.GH_ERR_CONFIG)
+        if theirs[1] != mine[1]:
+            raise Error(f"rank {rank} attaches {', '.join(theirs[1])}, and "
+                        f"rank {self.rank} {', '.join(mine[1])}: ranks that "
+                        "share layers attach the same", _abi.GH_ERR_CONFIG)
+
+    def close(self) -> None:
+        """The group stays for the next attach, unless the ranks have parted:
+        torch would give its name, and what is said of it, to another."""
+        if self.failed is not None:
+            _made.pop(self._key, None)
 
 
 class Ranks(Single):
@@ -134,61 +230,47 @@ class Ranks(Single):
             self.most_banks, self.banks = 1, Banks
         else:
             self.banks = Together
+        self.circle = self._circle(group)
+        self._has_aborted = False  # the process groups
+        self._calls = _abi.GATHER_FN(self._gather), _abi.ABORT_FN(self._abort)
+
+    def _circle(self, group):
         dist = torch.distributed
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-        if self.rank < 0:
+        if dist.get_rank(group) < 0:
             raise Error("group is one that this process is not in: give the "
                         "group of the ranks that run the layers together")
-        self._members = dist.get_process_group_ranks(group)
-        self._gloo = self._key = None  # a group of the same ranks
-        self._failed: str | None = None  # why nobody is asked any more
-        self._has_aborted = False  # the process groups
-        # Said and heard: how many words, and the words.
-        self._mine = (ctypes.c_int64 * (1 + _WORDS))()
-        self._all = [(ctypes.c_int64 * (1 + _WORDS))()
-                     for _ in range(self.size)]
-        self._calls = _abi.GATHER_FN(self._gather), _abi.ABORT_FN(self._abort)
+        return Circle(dist.get_process_group_ranks(group))
+
+    @property
+    def rank(self) -> int:
+        return self.circle.rank
+
+    @property
+    def size(self) -> int:
+        return self.circle.size
+
+    def meet(self, site, args, kwargs) -> None:
+        """Those of a call are the ones to ask."""
+
+    def meet_again(self, instance) -> None:
+        """Those of its forward are."""
 
     # ---- a beginning ----------------------------------------------------
 
     def begin(self, **settings) -> None:
         owner = self.owner
-        self._gloo = self._make_gloo()
-        self._tensors = [torch.frombuffer(words, dtype=torch.int64)
-                         for words in (self._mine, *self._all)]
+        self.circle.open(owner)
         self.share(0)
-        refused = {s.name: s.refused for s in owner.segments if s.refused}
-        mine = settings, [s.name for s in owner.segments], refused
-        every = [None] * self.size
-        torch.distributed.all_gather_object(every, mine, group=self._gloo)
-        for rank, theirs in enumerate(every):
-            self._compare(rank, theirs, mine)
+        every = self.circle.compare(owner, settings)
         for segment in owner.segments:
-            segment.agree([of_rank[2].get(segment.name) for of_rank in every])
-
-    def _make_gloo(self):
-        environment = os.environ.get("GRAPHHOOKS_TIMEOUT")
-        seconds = environment or self.owner.options.get("timeout") or _SECONDS
-        self._key = torch.distributed.group.WORLD, *self._members, int(seconds)
-        if self._key in _made:
-            return _made[self._key]
-        try:
-            _made[self._key] = torch.distributed.new_group(
-                self._members, backend="gloo", use_local_synchronization=True,
-                timeout=datetime.timedelta(seconds=int(seconds)),
-                group_desc="graphhooks")
-            return _made[self._key]
-        except Exception as failure:
-            raise Error("group: the ranks ask each other by gloo, and no group "
-                        f"of it can be made: {_first_line(failure)}",
-                        _abi.GH_ERR_RANKS) from failure
+            segment.agree([refused.get(segment.name) for refused in every])
 
     def share(self, bank: int) -> None:
         """The graphs of a bank of the session."""
-        owner = self.owner
+        owner, circle = self.owner, self.circle
         gather, abort = self._calls
-        ranks = _abi.make(_abi.gh_ranks, bank=bank, rank=self.rank,
-                          size=self.size, gather=gather, abort=abort)
+        ranks = _abi.make(_abi.gh_ranks, bank=bank, rank=circle.rank,
+                          size=circle.size, gather=gather, abort=abort)
         try:
             owner.check(owner.api.ranks_set(owner.handle, ctypes.byref(ranks),
                                             ctypes.byref(owner.error)))
@@ -204,24 +286,15 @@ class Ranks(Single):
         except Error as error:
             raise self.explained(error) from None
 
-    def _compare(self, rank: int, theirs, mine) -> None:
-        for name, value in mine[0].items():
-            if theirs[0][name] != value:
-                raise Error(f"{name} is {theirs[0][name]!r} on rank {rank}, "
-                            f"and {value!r} on rank {self.rank}: ranks that "
-                            "share layers attach them alike",
-                            _abi.GH_ERR_CONFIG)
-        if theirs[1] != mine[1]:
-            raise Error(f"rank {rank} attaches {', '.join(theirs[1])}, and "
-                        f"rank {self.rank} {', '.join(mine[1])}: ranks that "
-                        "share layers attach the same", _abi.GH_ERR_CONFIG)
-
     # ---- what ranks say -------------------------------------------------
 
-    def _gather(self, _user, _bank, mine, every, n) -> int:
+    def _of_bank(self, bank: int) -> Circle:
+        return self.circle
+
+    def _gather(self, _user, bank, mine, every, n) -> int:
         """As graphhooks/ranks.h has it; in a thread that may capture."""
         try:
-            said = self.say(mine[:n])
+            said = self._of_bank(bank).say(mine[:n])
         except Exception:  # which say() keeps
             return _abi.GH_ERR_RANKS
         except BaseException as interrupt:
@@ -232,43 +305,29 @@ class Ranks(Single):
                 every[i * n + k] = word
         return _abi.GH_OK
 
-    def say(self, words) -> list:
-        """Those of each rank, in their order."""
-        if self._failed is not None:
-            raise Error(self._failed, _abi.GH_ERR_RANKS)
-        n = len(words)
-        self._mine[0] = n
-        for i, word in enumerate(words, 1):
-            self._mine[i] = word  # of 64 bits, with or without a sign
-        mine, *every = self._tensors
-        try:
-            all_gather(every, mine, self._gloo)
-        except Exception as failure:
-            self._failed = _first_line(failure)
-            raise
-        for rank, theirs in enumerate(self._all):
-            if theirs[0] != n:
-                self._failed = f"rank {rank} asks something else"
-                raise Error(self._failed, _abi.GH_ERR_RANKS)
-        return [theirs[1:1 + n] for theirs in self._all]
-
     def ask(self, segment, about: int, *answers) -> list:
+        circle = self.circle
+        if circle.size == 1:
+            return [answers]
         self.asked += 1
         mine = [about, segment.index, *answers]
         mine += [0] * (questions.WORDS - len(mine))
         try:
-            said = self.say(mine)
+            said = circle.say(mine)
         except Exception as failure:  # which say() keeps
             raise self.part(segment) from failure
         for rank, theirs in enumerate(said):
             if theirs[:2] != mine[:2]:
-                self._failed = f"rank {rank} is elsewhere, at " \
+                circle.failed = f"rank {rank} is elsewhere, at " \
                     + questions.place(*theirs[:2], self.owner.segments)
                 raise self.part(segment)
         return [theirs[2:2 + len(answers)] for theirs in said]
 
     def worst(self, segment, about: int, answer: int) -> int:
         return max(said for said, in self.ask(segment, about, int(answer)))
+
+    def _failed(self) -> str | None:
+        return self.circle.failed
 
     def part(self, segment) -> Error:
         """The graphs are destroyed, and what waits for other ranks ends; what
@@ -278,15 +337,16 @@ class Ranks(Single):
         where = (f"rank {self.rank} of {self.size}, step "
                  f"{owner.steps + owner.stepped}, {segment.name}, microbatch "
                  f"{microbatch}: ")
-        owner.api.ranks_abort(owner.handle, self._failed.encode(),
+        why = self._failed()
+        owner.api.ranks_abort(owner.handle, why.encode(),
                               ctypes.byref(owner.error))
-        return Error(where + self._failed, _abi.GH_ERR_RANKS)
+        return Error(where + why, _abi.GH_ERR_RANKS)
 
     def explained(self, error: Error, here=False) -> Error:
         """With what gloo says, and, of a call that is eager here, why."""
-        said = []
-        if self._failed is not None and self._failed not in str(error):
-            said.append(self._failed)
+        said, why = [], self._failed()
+        if why is not None and why not in str(error):
+            said.append(why)
         if here:
             reason, why = self.owner.counted
             said.append("here it is eager: " + (why or reason))
@@ -296,12 +356,15 @@ class Ranks(Single):
 
     # ---- an end ---------------------------------------------------------
 
+    def _members(self) -> set:
+        return set(self.circle.members)
+
     def _abort(self, _user, _bank) -> None:
         """What waits in a group of theirs for a rank that does not come."""
         if self._has_aborted:  # of each bank
             return
         self._has_aborted = True
-        members = set(self._members)
+        members = self._members()
         for group, backend in private.gpu_groups():
             if members.issuperset(
                     torch.distributed.get_process_group_ranks(group)):
@@ -330,10 +393,7 @@ class Ranks(Single):
         super().rest()
 
     def close(self) -> None:
-        """The group stays for the next attach, unless the ranks have parted:
-        torch would give its name, and what is said of it, to another."""
-        if self._failed is not None:
-            _made.pop(self._key, None)
+        self.circle.close()
 
 
 def _is_one(owner) -> bool:

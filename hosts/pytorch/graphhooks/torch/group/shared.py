@@ -54,7 +54,7 @@ class Shared(Segment):
         super().__init__(*how)
         self.is_due = False  # the call at hand has not asked
         self.meets = False  # other ranks make the pass at hand too
-        self.is_agreed = False  # all ranks have refused it, and know that
+        self._agreed: set = set()  # who all have refused it, and know that
         self._before = -1, -1  # the step and the microbatch before the call
         self._unfit = [self._make_unfit(d) for d in (0, 1)]
 
@@ -67,6 +67,11 @@ class Shared(Segment):
         pass_.buffers[0].address = ctypes.addressof(self._word)
         pass_.buffers[0].bytes = _MUCH
         return pass_
+
+    @property
+    def is_agreed(self) -> bool:
+        """All ranks of the call have refused it, and know that."""
+        return self.owner.ranks.circle in self._agreed
 
     def agree(self, reasons: list) -> None:
         """What each rank refused it for at the attach, or None: one is enough
@@ -82,15 +87,16 @@ class Shared(Segment):
 
     def adopt(self, rank: int, why: str) -> None:
         """What a rank has refused, all have."""
-        self.is_agreed = True
+        self._agreed.add(self.owner.ranks.circle)
         self.is_due = self.meets = False
         if self.refused is None:
             self.refuse(f"rank {rank} runs it eagerly: {why}")
 
     def drop(self, why: str) -> None:
         self.refuse(why)
-        self.is_agreed = True
-        self.is_due = self.meets = False
+        if not self.owner.ranks.varies:
+            self._agreed.add(self.owner.ranks.circle)
+            self.is_due = self.meets = False
 
     # ---- forward --------------------------------------------------------
 
@@ -99,11 +105,13 @@ class Shared(Segment):
 
     def _lead_under(self, hook, *call):
         if checkpoint.region(hook)[1]:  # once more, as the first time
+            self.owner.ranks.meet(*call)
             self.meets = False
             return super()._lead_under(hook, *call)
         return self._asking(super()._lead_under, hook, *call)
 
     def _asking(self, lead, *call):
+        self.owner.ranks.meet(*call[-3:])
         self.is_due = self.meets = not self.is_agreed
         self._before = self.owner.steps, self.seen
         try:
@@ -201,8 +209,13 @@ class Shared(Segment):
 
     # ---- backward -------------------------------------------------------
 
+    def backward(self, instance, microbatch: int, grads):
+        self.owner.ranks.meet_again(instance)
+        return super().backward(instance, microbatch, grads)
+
     def must_run_again(self, instance) -> bool:
         """Where one rank must, all do, as its modules hold collectives."""
+        self.owner.ranks.meet_again(instance)
         return bool(self.owner.ranks.worst(
             self, SPENT, super().must_run_again(instance)))
 

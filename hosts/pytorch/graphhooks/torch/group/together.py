@@ -20,10 +20,14 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import functools
+import operator
 
 from ..base.questions import FLIGHT, ROOM
 from ..shapes.banks import Bank, Banks, hashed
 
+# What a rank answers of room for a bank: there is some; another one can go.
+_ROOM, _GOES = 1, 2
 _KNOWN = 512  # signatures of this rank that keep their numbers
 # Reasons of this rank, in words that all ranks know.
 _REASONS = ("", "input", "attributes", "replaced", "hooks", "packed",
@@ -37,7 +41,8 @@ class Together(Banks):
         super().__init__(owner)
         self._numbers: collections.OrderedDict = collections.OrderedDict()
         self._given = 0  # of them, ever
-        self._shared = {0}  # numbers of banks that have their ranks
+        # Numbers of banks that have their ranks.
+        self._shared = set() if owner.ranks.varies else {0}
         self._why = "ranks", ""  # the flight is of no bank, or a closed one
 
     # ---- the bank of a flight -------------------------------------------
@@ -107,8 +112,7 @@ class Together(Banks):
 
     def _forget_numbers(self) -> None:
         """Of those that no bank goes by; a call of such a one is new."""
-        rank = self.owner.ranks.rank
-        used = {bank.key[rank] for bank in self.all.values()}
+        used = {bank.key[bank.circle.rank] for bank in self.all.values()}
         for key in [k for k, n in self._numbers.items() if n not in used
                     and n != self._given]:
             del self._numbers[key]
@@ -126,7 +130,11 @@ class Together(Banks):
                 f"{reason and f' ({reason})'}, so all ranks do")
             return
         segment, key, tensors, args, kwargs = call
-        bank = self.all.get(numbers) or self._know(numbers, *call)
+        # Of another group the same numbers are of other ranks.
+        circle = self.owner.ranks.circle
+        by = *numbers, circle
+        bank = self.all.get(by) or self._know(by, *call)
+        bank.circle = circle
         self._bank = bank
         may = self._count_flight(bank)
         trials = [rank for rank, (*_, trial, _) in enumerate(said) if trial]
@@ -142,23 +150,41 @@ class Together(Banks):
     def _make_room(self, segment, bank: Bank) -> bool:
         """For graphs of it, if it may be recorded on all ranks."""
         with_graphs = [b for b in self.declared if b.has_graphs]
-        if len(with_graphs) >= self.most:
-            least = min(with_graphs, key=lambda b: b.last)
-            may = self.owner.ranks.ask(segment, ROOM, int(
-                self._is_ready(segment, bank) and not self._is_in_flight(
-                    least)))
-            if not all(map(any, may)):
+        is_full = len(with_graphs) >= self.most
+        if is_full or self.owner.ranks.varies:
+            # All ranks of a group find the same one in their order.
+            least = min((b for b in with_graphs if b.circle is bank.circle),
+                        key=lambda b: b.last, default=None)
+            may_go = least is not None and self._is_ready(segment, bank) \
+                and not self._is_in_flight(least)
+            answer = _GOES * may_go if is_full else _ROOM + _GOES * may_go
+            said = [rank for rank, in self.owner.ranks.ask(segment, ROOM,
+                                                           answer)]
+            common = functools.reduce(operator.and_, said)
+            if not common:
+                rank = next((i for i, each in enumerate(said) if not each),
+                            said.index(min(said)))
                 self._why = "banks", (
-                    f"rank {may.index([0])} cannot let another shape's graphs "
-                    "go for it now")
+                    f"rank {rank} cannot let another shape's graphs "
+                    f"go for it now{self.of_groups()}")
                 return False
-            self._let_go(least, bank)
+            if not common & _ROOM:
+                self._let_go(least, bank)
+        self._found_room(bank)
+        return True
+
+    def _found_room(self, bank: Bank) -> None:
         if bank.number is None:
             self._declare(bank)
         if bank.number not in self._shared:
             self.owner.ranks.share(bank.number)
             self._shared.add(bank.number)
-        return True
+
+    def of_groups(self) -> str:
+        if not self.owner.ranks.varies:
+            return ""
+        return (f", as {self.most} have them, for several process groups: "
+                f"attach with max_banks={2 * self.most}")
 
     @staticmethod
     def _is_ready(segment, bank: Bank) -> bool:
@@ -201,7 +227,7 @@ class Together(Banks):
 
     def _difference(self, then: Bank, bank: Bank) -> tuple:
         mine = self.owner.ranks.rank
-        if then.key[mine] != bank.key[mine]:
+        if then.circle is not bank.circle or then.key[mine] != bank.key[mine]:
             return super()._difference(then, bank)
         rank = next(r for r, (a, b) in enumerate(zip(then.key, bank.key))
                     if a != b)
@@ -212,9 +238,10 @@ class Together(Banks):
         """Ranks count their shapes from 1."""
         said = super()._besides(bank)
         alike = [b for b in self.declared
-                 if b.name == bank.name and b is not bank]
+                 if b.name == bank.name and b is not bank
+                 and b.circle is bank.circle]
         others = [f"rank {rank}: its shape {number}"
-                  for rank, number in enumerate(bank.key)
-                  if rank != self.owner.ranks.rank
+                  for rank, number in enumerate(bank.key[:-1])
+                  if rank != bank.circle.rank
                   and any(b.key[rank] != number for b in alike)]
         return ", ".join(filter(None, [said, *others]))

@@ -56,6 +56,7 @@ class Bank:
         self.segments = segments  # that may have instances in it
         self.words = words  # of the call that began its first flight
         self.name = name
+        self.circle = None  # the ranks that it is of
         self.number: int | None = None  # the library's, once it is declared
         self.of: dict[int, Signature] = {}  # by segment
         self.last = 0  # the flight that was of it last, by number

@@ -85,7 +85,7 @@ class Packed:
         """Of all modules that have graphs."""
         takers: dict = {name: [] for name in self._wanted}
         for site in sites:
-            parameters, takes_any = _parameters(site)
+            parameters, takes_any = parameters_of(site)
             for path in self._wanted:
                 name = path.partition(".")[0]
                 if name in parameters or takes_any:
@@ -320,7 +320,7 @@ class Packed:
         """Of what a graph is given, in words."""
         said = []
         for path, *where, _ in site.packs:
-            then, now = (_value(*call, *where) for call in (
+            then, now = (value_of(*call, *where) for call in (
                 (given.args, given.kwargs), fixed))
             if path in given.changed:
                 said.append(f"{path} for {len(now) - 1} sequences instead of "
@@ -366,7 +366,7 @@ def _step(steps, value: int):
     return next((step for step in steps if step >= value), None)
 
 
-def _value(args, kwargs, name, position, inner: str):
+def value_of(args, kwargs, name, position, inner: str):
     value = kwargs[name] if name in kwargs else (
         args[position] if position is not None and position < len(args)
         else None)
@@ -386,7 +386,7 @@ def _room(value, inner: str):
     return len(value) if isinstance(value, torch.Tensor) else value
 
 
-def _parameters(site) -> tuple:
+def parameters_of(site) -> tuple:
     """Positions by name, None for keywords; and whether it takes any."""
     try:
         all_ = inspect.signature(site.forward).parameters.values()
