@@ -18,7 +18,7 @@ from .gradients import add_in_graphs
 from .groups import OF_MICROBATCH, group_of
 from .hooks import ParameterHooks
 from .offload import Offloading, words_of as offload_words
-from .random import generators_of
+from .random import Generators
 from .scope import AUTO, Settings, has_word
 from .seam import Seam
 
@@ -79,6 +79,7 @@ class Attached:
         self._notes = environment.notes_of(config)
         self._quantization = None
         try:
+            self._random = Generators(names)
             if config.fp8:
                 self._quantization = Quantization(config)
             attach_one = self._attach_whole if whole else self._attach
@@ -105,7 +106,7 @@ class Attached:
                 continue
             _refuse_graphs(name, layer)
             seams.append(Seam(names, layer, _named(number, name),
-                              self._quantization))
+                              self._random, self._quantization))
             self._seams.append(seams[-1])
         if not seams:
             return
@@ -124,7 +125,7 @@ class Attached:
         _refuse_whole(decoder)
         for name, layer in layers_of(names, chunk):
             _refuse_graphs(name, layer)
-        whole = Whole(decoder, _named(number, "decoder"),
+        whole = Whole(decoder, _named(number, "decoder"), self._random,
                       self._quantization)
         self._seams.append(whole)
         self._hooks.append(ParameterHooks(chunk, [whole]))
@@ -133,7 +134,7 @@ class Attached:
                    {**options, "granularity": "layer"})
 
     def _open(self, names, config, chunk, layers, seams, options) -> None:
-        options = {"generators": generators_of(names), **options}
+        options = {"generators": self._random.all, **options}
         group = options.get("group")
         words = self._settings.words
         if group is None:

@@ -19,8 +19,9 @@ _REGION = "get_fp8_context"  # by which a decoder enters a region of FP8
 class Whole:
     """It stands in the place of `decoder.forward`."""
 
-    def __init__(self, decoder, name: str, quantization=None):
+    def __init__(self, decoder, name: str, random, quantization=None):
         self._decoder = decoder
+        self._random = random
         self._before: list = []  # hooks, and what each is called with
         self.layer = self  # as ParameterHooks knows it
         self.body = Body(self._run, [decoder], name)
@@ -37,6 +38,7 @@ class Whole:
         decoder = self._decoder
         if not decoder.training:
             return type(decoder).forward(decoder, *args, **kwargs)
+        self._random.follow()
         for hook, module in self._before:
             hook(module)
         given = {k: v for k, v in kwargs.items() if v is not None}

@@ -36,8 +36,9 @@ FLAG = "is_first_microbatch"
 class Seam:
     """That of one layer: it stands in `layer.cuda_graphs`."""
 
-    def __init__(self, names, layer, name: str, quantization=None):
+    def __init__(self, names, layer, name: str, random, quantization=None):
         self.layer = layer
+        self._random = random
         self._names = names
         self._quantization = quantization  # None: nothing is quantized
         self._usages: Usages | None = None  # once it has run
@@ -80,6 +81,7 @@ class Seam:
                  if v is not None and k not in _FOR_OTHERS}
         if self._packed is not None:
             given["packed_seq_params"] = self._packed
+        self._random.follow()
         if not args:
             args = (given.pop("hidden_states"),)
         if self._usages is not None:
