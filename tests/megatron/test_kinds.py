@@ -83,10 +83,51 @@ def test_what_waits_is_refused_with_a_scope_that_does_not(scope, more, remedy):
 
 @pytest.mark.parametrize("kind, scope, modules", [
     ("dense", "", ["core_attn"]), ("dense", "attn", ["mlp"]),
-    ("moe", "attn", ["moe"]), ("moe", "attn,moe_router", ["core_attn"])])
+    ("moe", "attn", ["moe"]), ("moe", "attn,moe_router", ["core_attn"]),
+    ("shared", "attn", ["shared_experts"]), ("mla", "attn", ["mla_up_proj"]),
+    ("mla", "", ["mla_up_proj", "core_attn"]), ("mla", "mlp", ["mla_up_proj"])
+])
 def test_what_is_computed_again(kind, scope, modules):
     compare(steps, kind, scope, recompute_granularity="selective",
             recompute_modules=modules)
+
+
+def test_norms_that_could_not_be_computed_again():
+    import graphhooks.megatron
+
+    core = training.build("dense", recompute_granularity="selective",
+                          recompute_modules=["layernorm"])
+    with pytest.raises(graphhooks.Error, match="recompute_modules has "
+                       "layernorm, .*: build the model with cuda_graph_impl"):
+        graphhooks.megatron.attach(core, scope="attn")
+    assert core.config.cuda_graph_impl == "none"
+
+
+@pytest.mark.parametrize("what", [
+    {"moe_router_load_balancing_type": ["aux_loss", "seq_aux_loss"],
+     "moe_aux_loss_coeff": [0.01, 0.02]},
+    {"moe_router_score_function": "sigmoid",
+     "moe_router_enable_expert_bias": True, **NONE},
+    {"moe_router_score_function": "sigmoid",
+     "moe_router_enable_expert_bias": True,
+     "moe_router_load_balancing_type": "seq_aux_loss"},
+    {"moe_router_dtype": "fp32"}], ids=["two losses", "sigmoid",
+                                        "sigmoid and a loss", "fp32"])
+def test_what_routers_count(what):
+    """Buffers and what is logged, also of a scope that ends with them."""
+    two = compare(steps, "moe", "attn,moe_router", **what)
+    if what.get("moe_router_enable_expert_bias"):
+        counts = [n for n in two.state() if "tokens_per_expert" in n
+                  or "expert_bias" in n]
+        assert counts or two.core.decoder.layers[0].mlp.router \
+            .local_tokens_per_expert.sum() > 0
+
+
+@pytest.mark.parametrize("kind, scope", [
+    ("moe", "attn,moe_router,moe_preprocess"), ("padded", ""),
+    ("sigmoid", "attn,moe_router")])
+def test_experts_that_predict_several_tokens(kind, scope):
+    compare(steps, kind, scope, mtp_num_layers=1, mtp_loss_scaling_factor=0.1)
 
 
 @pytest.mark.parametrize("kind, scope", [

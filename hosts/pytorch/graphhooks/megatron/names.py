@@ -28,7 +28,7 @@ _NAMES = {
         "GraphableMegatronModule.setup_manual_hooks"),
     "megatron.core.transformer.cuda_graphs": (
         "_layer_is_graphable", "_set_capture_start", "_set_capture_end",
-        "is_graph_capturing"),
+        "_set_warmup_start", "_set_warmup_end", "is_graph_capturing"),
     "megatron.core.transformer.identity_op": ("IdentityOp",),
     "megatron.core.pipeline_parallel.fine_grained_activation_offload": (
         "FineGrainedActivationOffloadingInterface.group_offload",

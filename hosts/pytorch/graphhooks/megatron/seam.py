@@ -53,6 +53,11 @@ class Seam:
                                         layer.config.cuda_graph_modules)
         self._leftovers = Leftovers(layer, self.body.modules())
         self._takes_attention = self._has_attention()
+        # What is discarded in a graph and computed again is kept: the memory
+        # of what it gives is of the graph.  Of a norm the one may be inside
+        # and the other beside it.
+        self._keeps = layer.config.recompute_granularity == "selective" \
+            and "layernorm" not in (layer.config.recompute_modules or ())
         layer.cuda_graphs.append(self)
         # Megatron's own makes a mask of zeros where there is none.
         base = names.GraphableMegatronModule._get_te_cuda_graph_replay_args
@@ -96,6 +101,8 @@ class Seam:
         """The part of the layer that the scope names."""
         layer, names = self.layer, self._names
         names._set_capture_start()
+        if self._keeps:
+            names._set_warmup_start()
         if self._quantization is not None:
             self._quantization.begin(is_first_fp8_module,
                                      self._usages is not None)
@@ -111,6 +118,8 @@ class Seam:
                 self._usages = self._usages or Usages(self.body)
                 self._usages.put_back()
             names._set_capture_end()
+            if self._keeps:
+                names._set_warmup_end()
             self._leftovers.clear()
 
     def offloads(self, marks, index: int) -> None:
