@@ -26,6 +26,7 @@ class Whole:
         self.layer = self  # as ParameterHooks knows it
         self.body = Body(self._run, [decoder], name)
         self.body.scope = "all layers"
+        self.body.__dict__["outer"] = decoder  # past Module.__setattr__
         self._leftovers = [Leftovers(layer) for layer in decoder.layers]
         self._flags = flagged(self.body.modules())
         self._quantization = quantization  # None: nothing is quantized
@@ -50,7 +51,7 @@ class Whole:
             leftovers.__enter__()
         try:
             if self._quantization is None:
-                return self.body(*args, **given)
+                return self.body.forward(*args, **given)
             return self._quantized(is_first, args, given)
         finally:
             for leftovers in self._leftovers:
@@ -61,8 +62,9 @@ class Whole:
         with self._names[_REGION](self._decoder.config):
             if self._usages is not None:
                 self._usages.put_back()
-            return self.body(*args, is_first_fp8_module=self._quantization
-                             .enter(is_first), **given)
+            return self.body.forward(
+                *args, is_first_fp8_module=self._quantization.enter(is_first),
+                **given)
 
     def _run(self, hidden_states, attention_mask=None,
              is_first_fp8_module=False, **kwargs):
@@ -92,6 +94,9 @@ class Whole:
             self._quantization.end()
             self._usages = self._usages or Usages(self.body)
             self._usages.put_back()
+
+    def outer(self) -> list:
+        return []
 
     def setup_manual_hooks(self, make_hook) -> None:
         """As Megatron's layers have it: of modules with parameters."""

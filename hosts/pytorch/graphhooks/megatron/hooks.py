@@ -45,7 +45,7 @@ class ParameterHooks:
     def _move(self) -> None:
         handles = self._ddp.remove_forward_pre_hook_handles
         for seam in self._seams:
-            for module in seam.body.used.modules():
+            for module in (*seam.body.used.modules(), *seam.outer()):
                 handle = handles.get(module)
                 if handle is not None:
                     handle.remove()

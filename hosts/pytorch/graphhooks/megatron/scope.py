@@ -137,6 +137,16 @@ def has_word(names, layer, word) -> bool:
         layer, types.SimpleNamespace(cuda_graph_modules=[word]))
 
 
+def entered_twice(names, layer) -> list:
+    """Modules within which the scope ends: a graph has entered them, and the
+    rest of the layer does so again."""
+    words = layer.config.cuda_graph_modules
+    ends = getattr(layer, "is_moe_layer", False) \
+        and names.CudaGraphModule.moe_router in words \
+        and names.CudaGraphModule.moe not in words
+    return [layer.mlp] if ends else []
+
+
 def spelled(names, layer, words) -> str:
     """What the scope is of a layer."""
     return ",".join(w.name for w in words

@@ -10,14 +10,18 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import logging
 import types
 
 import torch
 
 from ..torch.attach.body import Body
+from ..torch.base.private import GLOBAL_HOOKS, hooks_of
 from . import scope, weights
 from .fp8 import Usages
 from .offload import interface as offload
+
+log = logging.getLogger("graphhooks")
 
 # What Megatron passes for graphs of others.
 _FOR_OTHERS = ("cuda_graph_stream", "cuda_graph_event")
@@ -48,6 +52,12 @@ class Seam:
         self._delayed = weights.of(names, [
             m for each in covered for m in each.modules()])
         self.body = Body(self._run, covered, name, self._delayed)
+        self.body.__dict__["outer"] = layer  # past Module.__setattr__
+        self._hooks = [*hooks_of(layer), *GLOBAL_HOOKS]
+        self.twice = scope.entered_twice(names, layer)
+        self._hooks_twice = [h for m in self.twice for h in (
+            *hooks_of(m), *GLOBAL_HOOKS)]
+        self._has_said = False
         self.body.remedy = scope.remedy_of(layer)
         self.body.scope = scope.spelled(names, layer,
                                         layer.config.cuda_graph_modules)
@@ -69,6 +79,41 @@ class Seam:
         return not words or self._names.CudaGraphModule.attn in words
 
     def _replay(self, *args, **kwargs):
+        """In the place of the layer's own, to which Megatron goes past the
+        layer's hooks and its forward."""
+        layer = self.layer
+        own = vars(layer).get("forward")
+        if own is not None or any(self._hooks_twice):
+            self._say(own)
+            for hook, given in layer.cuda_graph_manual_hooks:
+                hook(*given)
+            return torch.nn.Module.__call__(layer, *args, **kwargs)
+        if not any(self._hooks):
+            return self._go(*args, **kwargs)
+        # Module.__call__ calls the hooks around this.
+        layer.forward = self._go_within
+        try:
+            return torch.nn.Module.__call__(layer, *args, **kwargs)
+        finally:
+            vars(layer).pop("forward", None)
+
+    def _go_within(self, *args, **kwargs):
+        vars(self.layer).pop("forward", None)
+        return self._go(*args, **kwargs)
+
+    def _say(self, own) -> None:
+        """Why the layer runs without graphs, once."""
+        if not self._has_said:
+            self._has_said = True
+            log.warning(
+                "%s runs eagerly: %s", self.body.name,
+                "its forward is another than that of its class, which a graph "
+                "of a part of it would pass by" if own is not None else
+                "its mlp has hooks, and the scope ends within that, so a "
+                "graph and the rest would call them twice: leave moe_router "
+                "out of the scope")
+
+    def _go(self, *args, **kwargs):
         """Megatron refuses packed sequences in graphs, as they are no tensor;
         a segment takes them as they are."""
         if self._takes_attention:
@@ -95,7 +140,7 @@ class Seam:
             given["is_first_fp8_module"] = self._quantization.enter(
                 bool(is_first_microbatch))
         with self._leftovers:
-            return self.body(*args, **given)
+            return self.body.forward(*args, **given)
 
     def _run(self, hidden_states, is_first_fp8_module=False, **kwargs):
         """The part of the layer that the scope names."""
@@ -121,6 +166,12 @@ class Seam:
             if self._keeps:
                 names._set_warmup_end()
             self._leftovers.clear()
+
+    def outer(self) -> list:
+        """Modules around what it covers, without parameters of their own:
+        nobody waits for those."""
+        return [m for m in (self.layer, *self.twice)
+                if next(m.parameters(recurse=False), None) is None]
 
     def offloads(self, marks, index: int) -> None:
         """Its layer's groups, within the segment and beside it."""

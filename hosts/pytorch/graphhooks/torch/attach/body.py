@@ -27,6 +27,7 @@ class Body(torch.nn.Module):
         self.scope: str | None = None  # what it is of a layer, in words
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
+        self.__dict__["outer"] = None  # a module whose hooks its caller calls
 
     def forward(self, *args, **kwargs):
         result = self.run(*args, **kwargs)

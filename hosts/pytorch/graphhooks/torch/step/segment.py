@@ -35,7 +35,7 @@ from .back import WayBack
 from .chain import Chain
 from .replay import replay
 from .served import fit, is_at_home
-from .site import Site, why_left_alone
+from .site import Site, is_called_around, why_left_alone
 
 _PILE = 3  # steps in a row in which it has grown
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
@@ -53,7 +53,8 @@ class Segment(WayBack):
                       for i, m in enumerate(modules.items())]
         self.chain = Chain(self)  # of the modules after the first
         self.hooks = [h for m in modules.values() for inner in m.modules()
-                      if inner is not m for h in hooks_of(inner)]
+                      if not is_called_around(inner, m)
+                      for h in hooks_of(inner)]
         self.hooks += GLOBAL_HOOKS
         self.settings: Settings | None = None  # what graphs read in Python
         self.state = None  # before the pass at hand, if it is recorded

@@ -99,6 +99,12 @@ def be_opaque() -> None:
     private.hide_from_compile(Site.__call__, "it has graphs of graphhooks")
 
 
+def is_called_around(inner, module) -> bool:
+    """Whether the hooks of one of a module's are called outside of what stands
+    in for its forward, with graphs or without."""
+    return inner is module or inner is vars(module).get("outer")
+
+
 def why_left_alone(module) -> str | None:
     if private.is_compiled(module):
         return "it is compiled by torch.compile"
@@ -106,7 +112,7 @@ def why_left_alone(module) -> str | None:
         return "all modules have hooks, which a replay would not call"
     for name, inner in module.named_modules():
         name = name or "it"
-        if inner is not module and any(hooks_of(inner)):
+        if not is_called_around(inner, module) and any(hooks_of(inner)):
             return f"{name} has hooks, which a replay would not call"
         if isinstance(inner, torch.jit.ScriptModule):
             return (f"{name} is made by torch.jit, and nobody can lend it "
