@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import graphhooks
 import pytest
-from models import (COUNTS, LAYERS, WHOLE, WIDTH, WORDS, Attention, Block,
-                    Mlp, Model, differing, nn, torch)
+from models import (COUNTS, DEVICE, LAYERS, WHOLE, WIDTH, WORDS, Attention,
+                    Block, Mlp, Model, differing, nn, torch)
 
 from graphhooks import Error
 
@@ -187,6 +187,89 @@ def test_an_engine_calls_segments_of_its_own(runs):
     assert differing(one.state(), two.state()) == []
     assert stats["refused"] == {} and stats["replays"] > 0
     assert "block 1 attention" in two.attached.explain()
+
+
+class Notes:
+    """What the part of a layer that is captured leaves for the rest."""
+
+
+class Noting(nn.Module):
+    """The rest reads what the part has written to the layer, and to an object
+    of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = (nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.notes, self.rows = Notes(), 0
+        self.call = self.part
+
+    def part(self, x):
+        self.rows = x.shape[0]
+        self.notes.shape, self.notes.all = x.shape, [x.numel(), {"of": 1}]
+        return self.inner(x).tanh().flatten()
+
+    def forward(self, x):
+        flat = self.call(x).view(self.notes.shape)
+        return self.outer(flat) * self.rows / self.notes.all[0]
+
+
+@pytest.mark.parametrize("grads", [True, False])
+def test_a_replay_writes_what_the_part_has_written(grads):
+    def train(attached):
+        torch.manual_seed(3)
+        model = Noting().to(DEVICE)
+        if attached:
+            model.call = graphhooks.segment(model.part, [model.inner])
+            attached = graphhooks.attach(model, [model.call], eval=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses = []
+        for step in range(12):
+            for rows in (2, 4) if step > 4 else (2, 2):
+                x = torch.randn(rows, WIDTH, device=DEVICE)
+                with torch.no_grad():
+                    losses.append(model(x[:1] if step % 2 else x).sum())
+                if grads:
+                    losses.append(model(x).square().mean())
+                    losses[-1].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        stats = attached and attached.stats()
+        if attached:
+            attached.detach()
+        return [loss.detach().clone() for loss in losses], stats
+
+    (one, _), (two, stats) = train(False), train(True)
+    assert all(map(torch.equal, one, two))
+    assert (stats["replays"] if grads else stats["eval"]["replays"]) > 10
+    assert not stats["refused"]
+
+
+def test_a_part_that_leaves_a_tensor_is_not_recorded(runs):
+    class Leaving(Engine):
+        @staticmethod
+        def attention_of(block):
+            notes = Notes()
+
+            class Part:
+                def __init__(self):
+                    self.notes = notes
+
+                def run(self, x):
+                    self.notes.x = block.norm1(x).detach()
+                    return x + block.attn(block.norm1(x))
+
+            return Part().run
+
+    run = runs(model=Leaving)
+    engine = run.model
+    engine.calls = [graphhooks.segment(call, [b.norm1, b.attn])
+                    for call, b in zip(engine.calls, engine.blocks)]
+    run.attached = graphhooks.attach(engine, engine.calls)
+    run.steps(COUNTS[:4])
+    refused = run.attached.stats()["refused"]
+    assert len(refused) == LAYERS
+    assert all("another tensor in an attribute, x" in why
+               for why in refused.values())
 
 
 def test_what_a_segment_uses_has_to_be_named(runs):

@@ -17,7 +17,7 @@ pytest.importorskip("megatron.core",
 
 import training  # noqa: E402
 from models import torch  # noqa: E402
-from training import (COUNTS, Training, build, compare,  # noqa: E402
+from training import (BATCH, COUNTS, LENGTH, Training, build, compare,  # noqa: E402
                       differing, with_buffers, wrapped)
 
 from megatron.core.transformer.enums import CudaGraphModule  # noqa: E402
@@ -142,6 +142,61 @@ def test_what_routers_count_and_log():
     compare(train, "moe", MOST, moe_z_loss_coeff=0.01)
     assert found[0].keys() == {"load_balancing_loss", "z_loss"}
     assert differing(*found) == []
+
+
+class Other(training.Tokens):
+    """Microbatches of another shape, all or each second one."""
+
+    every = 1
+
+    def __init__(self, batch=BATCH, length=LENGTH):
+        super().__init__()
+        self.batch, self._length, self._count = batch, length, 0
+
+    def __next__(self):
+        given = super().__next__()
+        self._count += 1
+        if self._count % self.every:
+            return given
+        return {name: t if t is None else torch.cat([t, t])
+                [:self.batch, :self._length].contiguous()
+                for name, t in given.items()}
+
+
+class EachSecond(Other):
+    every = 2
+
+
+PREPROCESS = [("moe", MOST), ("sigmoid", MOST), ("shared", MOST),
+              ("padded", "attn,moe"), ("moe", "attn,moe_router")]
+
+
+@pytest.mark.parametrize("kind, scope", PREPROCESS)
+@pytest.mark.parametrize("shape", [(2 * BATCH, LENGTH), (BATCH, LENGTH // 2)],
+                         ids=["batch", "length"])
+def test_an_evaluation_of_another_shape(kind, scope, shape):
+    """What it leaves for the rest of a layer is of that shape, and a replay
+    leaves what the recording has."""
+    def train(each):
+        each.steps(COUNTS)
+        data, each.data = each.data, [Other(*shape)]
+        each.evaluate(1)
+        each.data = data
+        each.steps(COUNTS)
+
+    # The body of one that is padded reads itself what the evaluation leaves.
+    compare(train, kind, scope, eager=("warmup", "attributes")
+            if kind == "padded" else ("warmup",))
+
+
+@pytest.mark.parametrize("kind, scope", PREPROCESS[:3])
+def test_microbatches_of_several_shapes(kind, scope):
+    def train(each):
+        each.data = [EachSecond(length=LENGTH // 2) for _ in each.cores]
+        each.steps([2] * 6)
+
+    two = compare(train, kind, scope)
+    assert two.stats["replays"] >= 2 * 2 * 2 * 3
 
 
 # ---- the wrappers and the optimizer -----------------------------------------

@@ -26,7 +26,7 @@ class Whole:
         self.layer = self  # as ParameterHooks knows it
         self.body = Body(self._run, [decoder], name)
         self.body.scope = "all layers"
-        self.body.__dict__["outer"] = decoder  # past Module.__setattr__
+        self.body.be_of(decoder)
         self._leftovers = [Leftovers(layer) for layer in decoder.layers]
         self._flags = flagged(self.body.modules())
         self._quantization = quantization  # None: nothing is quantized

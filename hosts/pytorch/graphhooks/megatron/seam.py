@@ -52,7 +52,7 @@ class Seam:
         self._delayed = weights.of(names, [
             m for each in covered for m in each.modules()])
         self.body = Body(self._run, covered, name, self._delayed)
-        self.body.__dict__["outer"] = layer  # past Module.__setattr__
+        self.body.be_of(layer)
         self._hooks = [*hooks_of(layer), *GLOBAL_HOOKS]
         self.twice = scope.entered_twice(names, layer)
         self._hooks_twice = [h for m in self.twice for h in (

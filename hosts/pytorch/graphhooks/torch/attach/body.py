@@ -28,6 +28,12 @@ class Body(torch.nn.Module):
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
         self.__dict__["outer"] = None  # a module whose hooks its caller calls
+        # Whose attributes run may write beside those of the modules.
+        self.__dict__["owner"] = getattr(run, "__self__", None)
+
+    def be_of(self, module) -> None:
+        """It is the work of that one, or a part of it."""
+        self.__dict__["outer"] = self.__dict__["owner"] = module
 
     def forward(self, *args, **kwargs):
         result = self.run(*args, **kwargs)

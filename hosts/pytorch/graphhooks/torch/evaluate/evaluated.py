@@ -19,6 +19,7 @@ from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
 from ..guard.settings import Settings
 from ..record import checkpoint, recording
+from ..record.beside import noted
 from ..record.instance import Instance
 from ..step.called import Called
 from ..step.chain import Chain
@@ -188,6 +189,8 @@ class Evaluated(Called):
         return None
 
     def _results(self, instance, tensors):
+        for names, values in instance.written:
+            names.update(values)
         outputs = self.owner.give(instance)
         if len(self.sites) > 1:
             return self.chain.play(instance, outputs, tensors)
@@ -243,7 +246,8 @@ class Evaluated(Called):
         contents = recording.contents(args, kwargs)
         versions = [*map(private.version, instance.inputs)]
         results = recording.Results(instance)
-        with versioned(), _quiet(self.draws), self.owner.things.watching(True):
+        with noted(instance, self.sites), versioned(), _quiet(self.draws), \
+                self.owner.things.watching(True):
             self.chain.run(instance.signature, args, kwargs, instance.inputs,
                            results.note)
         if versions != [*map(private.version, instance.inputs)]:

@@ -50,7 +50,7 @@ class Attributes:
     def walk(self) -> dict:
         """All but parameters, buffers and submodules, by now: what is in it,
         by module and name."""
-        return {(i, name): _leaves(value)
+        return {(i, name): leaves_of(value)
                 for i, names in enumerate(self._names)
                 for name, value in names.items() if name not in _OWN}
 
@@ -170,7 +170,7 @@ def _those_within(value, seen: set) -> list:
         each for one in inner for each in _those_within(one, seen)]
 
 
-def _leaves(value):
+def leaves_of(value):
     """Of what may be nested; most of them are not, or have nothing."""
     kind = type(value)
     if kind is collections.Counter:

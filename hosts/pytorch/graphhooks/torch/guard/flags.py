@@ -21,7 +21,7 @@ def noted(parameters, weights):
     A flag may be up already, so what counts is that it is set, which types
     are told that are like the weights'."""
     found: set = set()
-    kinds = {kind: _noting(kind, found) for kind in {*map(type, weights)}}
+    kinds = {kind: noting(kind, found) for kind in {*map(type, weights)}}
     of = [*map(type, weights)]
     marks: list = []
     for weight, kind in zip(weights, of):
@@ -46,7 +46,9 @@ def noted(parameters, weights):
                 now[name] = before[name]
 
 
-def _noting(kind, found: set):
+def noting(kind, found: set):
+    """A type like that, which notes what attributes are set."""
+
     def note(self, name, value):
         found.add((id(self), name))
         kind.__setattr__(self, name, value)

@@ -15,6 +15,7 @@ from ..grad import contributions
 from ..guard.attributes import refuse_set
 from ..guard.settings import Settings
 from .again import Modes
+from .beside import noted
 from .instance import Instance
 from .recording import (capture, closing, contents, note_uses, play,
                         refuse_many, static)
@@ -86,8 +87,9 @@ def _run(segment, instance: Instance, before, settings, tensors, args,
     given = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]
     kept = memory.allocated(segment.owner.device)
-    results = play(segment, instance, args, kwargs,
-                   segment.owner.offload.recording)
+    with noted(instance, segment.sites):
+        results = play(segment, instance, args, kwargs,
+                       segment.owner.offload.recording)
     instance.kept = memory.allocated(segment.owner.device) - kept \
         + sum(group.nbytes for group in instance.groups)
     if versions != [*map(private.version, instance.inputs)]:

@@ -18,7 +18,7 @@ class Instance:
                  "wanted", "layouts", "alone", "backward", "node",
                  "attributes", "groups", "came", "signature", "pool", "given",
                  "left", "looks", "apart", "kept", "work", "weights",
-                 "counts", "grown")
+                 "counts", "grown", "written")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -56,6 +56,7 @@ class Instance:
         self.weights: Backward | None = None  # the graph of that
         self.counts = ()  # of tensors in the memory of each output
         self.grown = 0  # steps in a row in which one has
+        self.written = ()  # beside its modules (beside.py)
         self.kept = 0  # bytes that a forward keeps for its backward
 
     @property

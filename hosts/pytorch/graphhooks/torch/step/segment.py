@@ -294,6 +294,8 @@ class Segment(WayBack):
         if instance is None:
             return self.chain.watch(signature, site, tensors, args, kwargs)
         self.replayed = True
+        for names, values in instance.written:
+            names.update(values)
         owner.flights.ran(instance, microbatch)
         instance.apart = None
         instance.left -= 1
