@@ -5,10 +5,12 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import gc
 import weakref
 
 import pytest
 import softpool
+from graphhooks import _abi
 from models import (BATCH, COUNTS, GRAINS, HAS_GPU, LENGTH, SEGMENTS, WHOLE,
                     WIDTH, Block, Model, Run, collect, on_a_gpu, torch)
 
@@ -422,6 +424,19 @@ def test_memory_is_given_back(grain):
 
     first = train()
     assert [train() for _ in range(3)][-1] <= first
+
+
+@GRAIN
+def test_passes_go_with_who_attached(grain):
+    def passes() -> int:
+        with Run(grain=grain) as run:
+            run.steps()
+        del run
+        collect()
+        return sum(isinstance(one, _abi.gh_pass) for one in gc.get_objects())
+
+    first = passes()
+    assert passes() <= first
 
 
 @pytest.mark.parametrize("grain", WHOLE)

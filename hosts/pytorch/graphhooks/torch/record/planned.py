@@ -36,9 +36,10 @@ class Planned:
                           outputs=outputs, flags=_abi.GH_PASS_NO_EXIT)
         pass_.buffers = buffers  # ctypes keeps no reference to them
         pass_.output_buffers = outputs
+        # A pointer and not byref(): the collector of cycles sees through it.
         pass_.enter = functools.partial(
             _abi.unconverted(self.owner.api.layer_enter), self.owner.handle,
-            ctypes.byref(pass_), ctypes.byref(self.decision),
+            ctypes.pointer(pass_), ctypes.byref(self.decision),
             ctypes.byref(self.owner.error))
         return pass_
 
