@@ -280,9 +280,12 @@ class Build:
     def programs(self, path, line):
         """Those that reach a line, or else the statement that it is part of."""
         before = [n for n in self.lines.get(path, ()) if n <= line]
-        if not before:
-            return []
-        found = self.reached.get((path, max(before)), [])
+        if path.endswith(".h"):  # other rooms run what it has too
+            room = os.path.dirname(path)
+            found = {program for at, programs in self.reached.items()
+                     if os.path.dirname(at[0]) == room for program in programs}
+        else:
+            found = self.reached.get((path, max(before)), []) if before else []
         return sorted(found, key=self.seconds.get)
 
     def notices(self, program, limit):
