@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import tarfile
+
 import pytest
 from harness import PACKAGE, TOP, pytest_addoption, pytest_configure
 
@@ -16,6 +18,15 @@ def api():
     from graphhooks import _library
 
     return _library.load()
+
+
+@pytest.fixture(scope="session")
+def results(tmp_path_factory):
+    """What the benches have measured, out of its archive."""
+    folder = tmp_path_factory.mktemp("results")
+    with tarfile.open(TOP / "bench/results/raw.tar.xz") as archive:
+        archive.extractall(folder)
+    return folder
 
 
 @pytest.fixture

@@ -73,10 +73,9 @@ def test_what_there_is_none_of_is_one_sentence(torch_bench, capsys):
         in capsys.readouterr().err
 
 
-def test_the_picture_has_a_panel_of_them(bench, tmp_path):
-    results = BENCH / "results" / "h200"
+def test_the_picture_has_a_panel_of_them(bench, results, tmp_path):
     for name in ("banks.json", "banks_select.json"):
-        (tmp_path / name).write_text((results / name).read_text())
+        (tmp_path / name).write_text((results / "h200" / name).read_text())
     picture = bench("banks_picture")
     assert "PyTorch" not in picture.draw(str(tmp_path))
     (tmp_path / "banks_torch.json").write_text(json.dumps({

@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import tarfile
 
 import pytest
 from conftest import TOP
@@ -508,15 +507,6 @@ def test_a_target_that_was_not_measured_is_not_met(peers, two_cases):
             "1 of 2"] in outcome
     assert ["step over the floor, launch-bound: torch/layer against "
             "torch/step", "1.05", "1.050", "1 of 1"] in outcome
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """What was measured, out of its archive."""
-    folder = tmp_path_factory.mktemp("results")
-    with tarfile.open(TOP / "bench/results/raw.tar.xz") as archive:
-        archive.extractall(folder)
-    return folder
 
 
 def test_readme_has_the_tables_of_the_results(peers, results, capsys):
