@@ -66,6 +66,16 @@ struct gh_job *gh_job_begin(struct gh_device *dev, uint32_t seconds,
     return NULL;
 }
 
+static bool is_over(const struct gh_job *job)
+{
+    return __atomic_load_n(&job->over, __ATOMIC_ACQUIRE);
+}
+
+bool gh_job_nap(struct gh_job *job)
+{
+    return job != NULL && !is_over(job) && gh_deadline_nap(&job->deadline);
+}
+
 bool gh_job_end(struct gh_job *job)
 {
     bool over;
@@ -73,9 +83,9 @@ bool gh_job_end(struct gh_job *job)
     if (job == NULL) {
         return true;
     }
-    do {
-        over = __atomic_load_n(&job->over, __ATOMIC_ACQUIRE);
-    } while (!over && gh_deadline_nap(&job->deadline));
+    while (gh_job_nap(job)) {
+    }
+    over = is_over(job);
     let_go(job);
     return over;
 }

@@ -26,6 +26,8 @@ typedef void gh_job_fn(struct gh_device *dev, const void *arg);
  * over. */
 struct gh_job *gh_job_begin(struct gh_device *dev, uint32_t seconds,
                             gh_job_fn *run, const void *arg, size_t bytes);
+/* Sleeps a little.  False: the call is over, or its time is. */
+bool gh_job_nap(struct gh_job *job);
 /* Waits until the call is over, but not longer than `seconds` after it began;
  * false: it is not, and goes on by itself.  `job` is not used any more.  NULL
  * is allowed. */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/job.h"
 #include "device/private.h"
 
 bool gh_device_is_legacy(const void *stream)
@@ -104,6 +105,17 @@ uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
 
     dev->limit_s = seconds;
     return before;
+}
+
+static void await_idle(struct gh_device *dev, const void *arg)
+{
+    (void)arg;
+    (void)dev->drv.cuCtxSynchronize();
+}
+
+struct gh_job *gh_device_idle_begin(struct gh_device *dev, uint32_t seconds)
+{
+    return gh_job_begin(dev, seconds, await_idle, "", 1);
 }
 
 bool gh_device_is_stuck(const struct gh_device *dev)

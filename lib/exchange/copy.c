@@ -121,5 +121,6 @@ const struct gh_exchange_ops gh_exchange_copy = {
     .issue = issue,
     .check = gh_signs_check,
     .missed = gh_signs_missed,
+    .end_graphs = gh_signs_end_graphs,
     .let_go = gh_signs_let_go,
 };

@@ -264,6 +264,9 @@ static bool part(gh_exchange *x)
     if (!gh_exchange_has_ended(x)) {
         writes = !gh_exchange_let_go(x, x->side);
     }
+    if (x->stats.captured != 0 && x->ops->end_graphs != NULL) {
+        writes |= !x->ops->end_graphs(x);
+    }
     gh_exchange_leave(x);
     if (!x->ops->writes_windows || say_goodbye(x, writes, &why) == GH_OK) {
         return true;

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "device/job.h"
 #include "exchange/state.h"
 
 #include <stdio.h>
@@ -76,6 +77,26 @@ bool gh_signs_let_go(gh_exchange *x, void *stream)
         }
     }
     return has_told(x);
+}
+
+/* A graph may be launched on any stream, which only the context knows. */
+bool gh_signs_end_graphs(gh_exchange *x)
+{
+    const uint32_t patience = x->over ? 0 : x->timeout_s;
+    struct gh_deadline deadline = gh_deadline_in(patience);
+    struct gh_job *idle = gh_device_idle_begin(x->dev, patience + SOON_S);
+
+    while (gh_job_nap(idle)) {
+        if (!x->over && !gh_deadline_nap(&deadline)) {
+            gh_exchange_miss(x);
+        }
+        if (x->over && !x->told) {
+            tell_others(x);
+        } else if (x->over && gh_exchange_is_idle(x, x->side)) {
+            gh_signs_raise_own(x);
+        }
+    }
+    return gh_job_end(idle);
 }
 
 /* ---- who is missed ------------------------------------------------------- */

@@ -88,6 +88,10 @@ struct gh_exchange_ops {
     uint32_t (*missed)(gh_exchange *x, char *text, size_t bytes);
     /* The exchange is over: nothing is to wait for other ranks any more. */
     void (*abort)(gh_exchange *x);
+    /* Waits for the graphs that hold captured calls, wherever they were
+     * launched, and lets them go on when the time is over.  False: they have
+     * not ended. */
+    bool (*end_graphs)(gh_exchange *x);
     /* gh_exchange_let_go() */
     bool (*let_go)(gh_exchange *x, void *stream);
 };
@@ -168,6 +172,7 @@ void gh_signs_raise_own(gh_exchange *x);
 gh_status gh_signs_check(gh_exchange *x, gh_error *err);
 uint32_t gh_signs_missed(gh_exchange *x, char *text, size_t bytes);
 bool gh_signs_let_go(gh_exchange *x, void *stream);
+bool gh_signs_end_graphs(gh_exchange *x);
 
 /* part.c: the part that goes to a rank, and the part that comes from it */
 gh_exchange_part gh_exchange_part_of(const gh_exchange *x,
@@ -179,6 +184,8 @@ gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
 /* wait.c: ends the exchange.  No call succeeds after that, and waits in NCCL
  * are aborted. */
 void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err);
+/* Ends it as some rank has not come in time. */
+void gh_exchange_miss(gh_exchange *x);
 /* Lets everything go on that waits on the stream, on the lanes, and where the
  * last call was issued.  False: it has not ended. */
 bool gh_exchange_let_go(gh_exchange *x, void *stream);

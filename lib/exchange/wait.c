@@ -130,15 +130,21 @@ gh_status gh_exchange_await(gh_exchange *x, void *stream, gh_error *err)
     return status;
 }
 
+void gh_exchange_miss(gh_exchange *x)
+{
+    gh_error why;
+
+    miss(x, &why);
+    gh_exchange_fail(x, &why, NULL);
+}
+
 bool gh_exchange_has_ended(gh_exchange *x)
 {
     struct gh_deadline deadline = gh_deadline_in(x->timeout_s);
-    gh_error why;
 
     while (!x->over && !gh_exchange_last_ended(x)) {
         if (!gh_deadline_nap(&deadline)) {
-            miss(x, &why);
-            gh_exchange_fail(x, &why, NULL);
+            gh_exchange_miss(x);
         }
     }
     return !x->over;

@@ -82,6 +82,7 @@ static void test_one_dies(struct rank *r)
     gh_exchange_destroy(t.x);
     t.x = NULL;
     says(r, now_s() - start < LIMIT_S, "the exchange is given back in time");
+    says_int(r, drv.cuStreamQuery(r->stream), 0, "and nothing waits for it");
     says_int(r, drv.cuStreamSynchronize(r->stream), 0,
              "the stream has been let go by then");
     trader_close(&t);
@@ -303,6 +304,8 @@ static const struct {
       .unwaited = true },
     { 3, "one of three dies, replaying", test_one_dies, .bare = true,
       .replays = true },
+    { 3, "one of three dies, replaying, nobody waits", test_one_dies,
+      .bare = true, .replays = true, .unwaited = true },
     { 3, "one never comes", test_one_never_comes, .replays = true },
     { 2, "one of two ends alone", test_one_ends_alone, .replays = true },
     { 3, "one of three ends alone", test_one_ends_alone, .replays = true },
