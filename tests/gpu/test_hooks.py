@@ -177,6 +177,37 @@ def test_a_hook_between_a_forward_and_its_backward(pair, grain):
     pair(train, grain=grain, eager=["backward"])
 
 
+class Shifted(Block):
+    """Its gradients do not depend on what it adds."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(WIDTH))
+
+    def forward(self, x):
+        return super().forward(x) + self.shift
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_forward_that_gives_other_numbers_when_it_runs_again(pair, grain):
+    """As what it reads has been written since: eagerly nobody minds."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        loss = run.loss()
+        handles = [p.register_hook(lambda g: g * 0.5)
+                   for p in run.model.layers.parameters()]
+        run.model.layers[-1].shift += 1.0
+        loss.backward()
+        for handle in handles:
+            handle.remove()
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    run = pair(train, grain=grain, make=Shifted, eager=["backward"])
+    assert run.attached.explain().count("gave other numbers when they ran") == 1
+
+
 @GRAIN
 def test_hooks_that_go_again(pair, grain):
     def train(run):

@@ -3,9 +3,9 @@
 Where the graph of a backward cannot serve, as when a hook has come in the
 meantime, or when the derivative of a derivative is asked for, the modules run
 once more, on what the forward was given, and autograd goes back through that.
-What comes out has to be what the graph has given.  The parameters whose
-gradients a graph puts in place are themselves in it, so autograd adds theirs
-up and calls their hooks, as ever.
+Where other numbers come out than the graph has given, that is said.  The
+parameters whose gradients a graph puts in place are themselves in it, so
+autograd adds theirs up and calls their hooks, as ever.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 
 from ..base import tree
-from ..base.comparisons import same_bits
+from ..base.comparisons import are_alike, same_bits
 from ..base.private import keeps_graph
 from ..guard import flags
 from .again import run as once_more
@@ -46,7 +46,7 @@ class Origin:
 
 
 def run(segment, instance, origin, microbatch: int, grads, why):
-    """Raises `why` where that cannot be, or gives something else."""
+    """Raises `why` where that cannot be, or gives another form."""
     owner = segment.owner
     if origin is None or origin.tensors is None \
             or instance.origin is not origin or instance.call is None \
@@ -112,8 +112,16 @@ def _forward(segment, instance, origin, derived: bool, why) -> Instance:
     if origin.written:
         known -= len({id(t) for t in results.last}
                      & {id(t) for t in again.live})
-    if not all(map(same_bits, again.live[:known], instance.outputs)):
+    live = again.live[:known]
+    if not all(map(are_alike, live, instance.outputs)):
         raise why
+    if not all(map(same_bits, live, instance.outputs)):
+        # As eager, it goes on with what there is.
+        owner.say(segment.name, "a backward ran eagerly, and its modules gave "
+                  "other numbers when they ran again for that, so gradients "
+                  "of such a pass may not be eager's to the bit: give them "
+                  "what changes between a forward and its backward as an "
+                  "argument")
     return again
 
 
