@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import contextvars
 import cProfile
@@ -14,6 +15,7 @@ import gc
 import sys
 import threading
 import types
+import weakref
 
 import pytest
 import silent_cases
@@ -22,7 +24,7 @@ from silent_cases import CASES
 
 import graphhooks
 from graphhooks.torch.base.names import reads_by_any_name
-from graphhooks.torch.guard import held, ran
+from graphhooks.torch.guard import found, held, ran
 
 
 class Thing:
@@ -198,10 +200,30 @@ def test_threads_of_autograd_have_what_forwards_see(monkeypatch):
     local.scale = 1.0
     looks = [lambda: held.value_of(variable),
              lambda: held.attributes_of(local).get("scale")]
+    forwards = held.Held()
+    forwards.see(held.seen_of(variable))
+    assert held.attributes_of(local, forwards) == {"scale": 1.0}
     assert [look() for look in looks] == [1.0, 1.0]
-    monkeypatch.setattr(held, "current_pass", lambda: 7)
-    with concurrent.futures.ThreadPoolExecutor(1) as other:
+    with monkeypatch.context() as backwards, \
+            concurrent.futures.ThreadPoolExecutor(1) as other:
+        backwards.setattr(held, "current_pass", lambda: 7)
         assert [other.submit(look).result() for look in looks] == [1.0, 1.0]
+
+
+def test_what_forwards_see_is_let_go_with_who_sees_it():
+    variable, local = contextvars.ContextVar("variable"), threading.local()
+    first, second = collections.Counter(), collections.Counter()
+    variable.set(first)
+    local.value = second
+    one = found.Found()
+    one.add("variable", variable)
+    held.attributes_of(local, one.held)
+    assert one.held.is_same()
+    values = [weakref.ref(first), weakref.ref(second)]
+    variable.set(None)
+    del first, second, local, one
+    gc.collect()
+    assert [value() for value in values] == [None, None]
 
 
 # ---- what is made of it ----------------------------------------------------

@@ -31,7 +31,7 @@ def of_object(thing, ran) -> Found:
     read_of = ran.read_of
     if makes_attributes(type(thing)):  # of others, of any name
         read_of = list
-    names = held.attributes_of(thing)
+    names = held.attributes_of(thing, found.held)
     if isinstance(names, dict):
         deep = package(type(thing)) != "torch"  # whose insides are torch's
         keys = [k for k in read_of(names) if k not in _NOT_READ

@@ -189,6 +189,7 @@ class Found:
         elif kind is weakref.ref:
             self._add_referent(name, value)
         elif kind is contextvars.ContextVar:
+            self.held.see(held.seen_of(value))
             self.held.put_one(held.value_of, value)
             self.add(f"{name}'s value", held.value_of(value))
         elif isinstance(value, type):

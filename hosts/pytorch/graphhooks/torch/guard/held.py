@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import operator
 import threading
+import weakref
 
 from ..base.private import current_pass
 
@@ -34,6 +35,7 @@ class Held:
         self._single: dict = {}  # an object of each
         self._several: dict = {}  # some objects, in their order
         self._equal: dict = {}  # what each look makes anew
+        self._seen: list = []  # in the thread of forwards, for other threads
 
     def put(self, container, keys) -> None:
         """What is at these keys, and how much is in it."""
@@ -55,6 +57,9 @@ class Held:
         """The same objects in the same order."""
         _append(self._several, look, [thing], [*look(thing)])
 
+    def see(self, seen: "Seen") -> None:
+        self._seen.append(seen)
+
     def put_equal(self, look, thing) -> None:
         _append(self._equal, look, [thing], [look(thing)])
 
@@ -65,6 +70,7 @@ class Held:
         for name in ("_single", "_several", "_equal"):
             for look, (things, values) in getattr(other, name).items():
                 _append(getattr(self, name), look, things, values)
+        self._seen += other._seen
 
     def is_same(self) -> bool:
         try:
@@ -112,27 +118,42 @@ def slots_of(place) -> list:
     return [getattr(thing, name, GONE) for name in names]
 
 
-_in_forwards: dict = {}  # what was found there, by what it is of
+class Seen:
+    """What a look has given in the thread of forwards: those of autograd have
+    contexts and locals of their own.  There as long as somebody holds it."""
+
+    __slots__ = ("value", "__weakref__")
 
 
-def in_forwards(thing, look):
-    """What look(thing) gives in the thread of forwards: those of autograd have
-    contexts and locals of their own."""
-    if current_pass() < 0 or thing not in _in_forwards:
-        _in_forwards[thing] = look(thing)
-    return _in_forwards[thing]
+_seen = weakref.WeakValueDictionary()  # by what was looked at
+
+
+def _in_forwards(thing, look) -> Seen:
+    seen = _seen.get(thing)
+    if seen is None or current_pass() < 0:
+        value = look(thing)
+        seen = seen or _seen.setdefault(thing, Seen())
+        seen.value = value
+    return seen
+
+
+def seen_of(variable) -> Seen:
+    """Of a ContextVar."""
+    return _in_forwards(variable, lambda variable: variable.get(GONE))
 
 
 def value_of(variable):
-    """Of a ContextVar."""
-    return in_forwards(variable, lambda variable: variable.get(GONE))
+    return seen_of(variable).value
 
 
-def attributes_of(thing):
-    """Those in a dict, or None."""
-    if isinstance(thing, threading.local):
-        return in_forwards(thing, vars)
-    return getattr(thing, "__dict__", None)
+def attributes_of(thing, found: "Held | None" = None):
+    """Those in a dict, or None; `found` holds what others are to see."""
+    if not isinstance(thing, threading.local):
+        return getattr(thing, "__dict__", None)
+    seen = _in_forwards(thing, vars)
+    if found is not None:
+        found.see(seen)
+    return seen.value
 
 
 contents_of = operator.attrgetter("cell_contents")
