@@ -83,26 +83,24 @@ def may_keep(tensor) -> bool:
     seen = set()
     while waiting:
         node = waiting.pop()
-        if type(node).__name__ in _MAKE_THEIRS \
-                and not private.gives_sparse(node):
+        kind = type(node).__name__
+        if kind in _MAKE_THEIRS and not private.gives_sparse(node):
             continue  # a sparse one holds what an embedding was given
         if node is None or hasattr(node, "variable"):
             return True
-        if node not in seen:
-            seen.add(node)
-            waiting += [other for other, _ in node.next_functions
-                        if other is not None and not _is_bias(node, other)]
+        if node in seen:
+            continue
+        seen.add(node)
+        edges = node.next_functions
+        if kind == "AddmmBackward0":
+            # What is added in the shape of the product gets the very gradient;
+            # the factors do not, nor does a bias, whose is a sum over rows.
+            edges = [e for e in edges[:1] if not hasattr(e[0], "variable")
+                     or e[0].variable.dim() > 1]
+        for other, _ in edges:
+            if other is not None:
+                waiting.append(other)
     return False
-
-
-def _is_bias(node, other) -> bool:
-    """Of a linear layer: its gradient is a sum over rows.  What is added in
-    the shape of the product gets the very gradient; the factors do not."""
-    if type(node).__name__ != "AddmmBackward0":
-        return False
-    if other is not node.next_functions[0][0]:
-        return True
-    return hasattr(other, "variable") and other.variable.dim() < 2
 
 
 class Contributions:

@@ -32,7 +32,7 @@ from ...errors import Error
 from ..base import private
 from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
-from ..guard.places import is_trained, lent
+from ..guard.places import address, is_trained, lent
 from . import asked
 from .away import putting
 from .contributions import Others, Shares
@@ -40,6 +40,7 @@ from .home import Home, is_at
 from .watchers import ADDED, fate, is_held, is_watched
 
 _form = operator.attrgetter("shape", "dtype")
+_main = operator.methodcaller("get", "main_grad")  # of attributes
 
 
 class Parameters:
@@ -73,7 +74,9 @@ class Parameters:
         self.sample: tuple = ()  # one of those, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
-        self._mains: list = []  # buffers to which modules add by themselves
+        # Buffers to which modules add by themselves: attributes of parameters,
+        # of what type these are there, which are some, and where they lie.
+        self._mains: tuple = (), [], (), _where(())
         self.others: Others | None = None  # who adds to those of graphs
         self._used: set = set()  # by eager calls
 
@@ -100,7 +103,11 @@ class Parameters:
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
-        self._mains = [(vars(p), _main(vars(p))) for p in self.all]
+        names = [*map(vars, self.all)]
+        mains = [*map(_main, names)]
+        at = [i for i, m in enumerate(mains) if isinstance(m, torch.Tensor)]
+        self._mains = names, [*map(type, mains)], at, _where(
+            [mains[i] for i in at])
         self.behind = self.returned + self.sample
         if self.own:
             self._node = nodes[self.own[0]]
@@ -147,12 +154,10 @@ class Parameters:
     def have_other_mains(self) -> bool:
         """Whether a `main_grad` is elsewhere than at the first recording, or
         has come, or gone."""
-        for names, main in self._mains:
-            if main is None and "main_grad" not in names:
-                continue  # as in most trainings, at each call
-            if _main(names) != main:
-                return True
-        return False
+        names, kinds, at, where = self._mains
+        mains = [*map(_main, names)]
+        return [*map(type, mains)] != kinds \
+            or _where([mains[i] for i in at]) != where
 
     def release(self) -> None:
         """Another attach is not to take this one for an engine."""
@@ -164,7 +169,10 @@ class Parameters:
 
     def have_hooks(self) -> bool:
         """Whether one has come since the first recording."""
-        return private.have_hooks(self.own)
+        for p in self.own:  # as private.have_hooks(), in each pass
+            if p._backward_hooks or p._post_accumulate_grad_hooks:
+                return True
+        return False
 
     def left_out(self) -> list:
         """Those that are no longer trained, or not asked for."""
@@ -274,12 +282,10 @@ class Parameters:
                 home.move_out()
 
 
-def _main(names: dict):
-    """Of a parameter's attributes: where its `main_grad` is, and how."""
-    main = names.get("main_grad")
-    if not isinstance(main, torch.Tensor):
-        return None
-    return main.data_ptr(), main.dtype, main.shape, main.stride()
+def _where(tensors) -> tuple:
+    """Asked in each pass: where they lie, and how."""
+    return [*map(address, tensors)], [*map(_form, tensors)], \
+        [*map(torch.Tensor.stride, tensors)]
 
 
 def like(parameter):
