@@ -733,7 +733,7 @@ def test_a_tensor_of_the_host_that_is_written(monkeypatch, shape, write):
     assert not one.held.is_same()
     other = found.Found()
     other.add("scale", tensor)
-    assert one.bits() != other.bits()
+    assert one.part().bits != other.part().bits
 
 
 # ---- what it costs ---------------------------------------------------------
@@ -783,3 +783,23 @@ def test_own_types_are_read_past_what_they_make_of_it():
     dict.__setitem__(odd, "a", 2)
     assert not one.held.is_same()
     assert things.Things().changes == 0
+
+
+def test_what_has_not_changed_is_not_looked_through_again(runs, monkeypatch):
+    """A recording asks several times what modules have in Python: before it,
+    after it, and of the way back."""
+    looked = collections.Counter()
+    look = found.Found.add_module
+
+    def note(self, prefix, module, *more):
+        looked[module] += 1
+        look(self, prefix, module, *more)
+
+    monkeypatch.setattr(found.Found, "add_module", note)
+    run = runs(grain="layer", verify="off")
+    run.steps([1, 1, 1])
+    stats = run.attached.stats()
+    assert stats["recordings"] == 2 * len(run.model.layers)
+    assert stats["replays"] > 0
+    inner = [m for layer in run.model.layers for m in layer.modules()]
+    assert {looked[m] for m in inner} <= {1, 2}

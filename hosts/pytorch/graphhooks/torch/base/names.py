@@ -17,6 +17,10 @@ _GLOBALS = frozenset(("globals", "eval", "exec"))
 _ATTRIBUTES = frozenset(("vars", "__dict__", "attrgetter", "methodcaller",
                          "__getattribute__", "__reduce_ex__", *_GLOBALS))
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+# Operations that read a global, and by how many bits its number is shifted.
+_LOADS = {dis.opmap["LOAD_GLOBAL"]: int(sys.version_info >= (3, 11)),
+          dis.opmap["LOAD_NAME"]: 0}
+_IMPORT, _MORE = dis.opmap["IMPORT_NAME"], dis.opmap["EXTENDED_ARG"]
 _OF_CLASSES = frozenset(("__getattr__", "__getattribute__"))
 
 
@@ -37,7 +41,8 @@ def namespaces(function):
     """Where it reads names: its globals, and the files in Python that it
     reads by ``file.name``, or imports as it runs; each with a prefix."""
     names = function.__globals__
-    read, all_names, imported = names_of(function.__code__)
+    read, imported = read_in(function.__code__)
+    all_names = all_names_of(function.__code__)
     if not _GLOBALS.isdisjoint(all_names):
         read = [k for k in names if not k.startswith("__")]
     yield "", names, read
@@ -70,22 +75,46 @@ def _resolved(name: str, level: int, names) -> str:
 
 
 @functools.lru_cache(maxsize=None)
-def names_of(code) -> tuple:
-    """The globals that it reads, all its names, and what it imports, each
-    with the number of dots; also of what is defined within it."""
-    steps = [*dis.get_instructions(code)]
-    found = {step.argval: None for step in steps
-             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+def all_names_of(code) -> tuple:
+    """Also of what is defined within it."""
     names = dict.fromkeys(code.co_names)  # getattr() has texts
     names.update(dict.fromkeys(c for c in code.co_consts if type(c) is str))
-    imported = {(step.argval, steps[i - 2].argval): None
-                for i, step in enumerate(steps)
-                if step.opname == "IMPORT_NAME"}
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            for mine, its in zip((found, names, imported), names_of(inner)):
+            names.update(dict.fromkeys(all_names_of(inner)))
+    return tuple(names)
+
+
+@functools.lru_cache(maxsize=None)
+def read_in(code) -> tuple:
+    """The globals that it reads, and what it imports, each with the number of
+    dots; also of what is defined within it."""
+    found, imported = dict.fromkeys(_globals_of(code)), {}
+    if _IMPORT in code.co_code[::2]:
+        steps = [*dis.get_instructions(code)]
+        imported = {(step.argval, steps[i - 2].argval): None
+                    for i, step in enumerate(steps)
+                    if step.opcode == _IMPORT}
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            for mine, its in zip((found, imported), read_in(inner)):
                 mine.update(dict.fromkeys(its))
-    return tuple(found), tuple(names), tuple(imported)
+    return tuple(found), tuple(imported)
+
+
+def _globals_of(code):
+    """Each step has two bytes; what dis makes of one takes a hundred times as
+    long as to find it."""
+    steps, more = code.co_code[::2], code.co_code[1::2]
+    for operation, shift in _LOADS.items():
+        at = steps.find(operation)
+        while at >= 0:
+            number, before = more[at], at - 1
+            while before >= 0 and steps[before] == _MORE:
+                number |= more[before] << 8 * (at - before)
+                before -= 1
+            yield code.co_names[number >> shift]
+            at = steps.find(operation, at + 1)
 
 
 @functools.lru_cache(maxsize=None)
@@ -103,6 +132,8 @@ def reads_by_any_name(code) -> bool:
         return False
     if not _ATTRIBUTES.isdisjoint(code.co_names):
         return True
+    if _BY_NAME.isdisjoint(code.co_names):
+        return False
     steps = [s for s in dis.get_instructions(code)
              if s.opname not in _NO_STEPS]
     return any(step.argval in _BY_NAME and not _is_name_in_it(steps[i + 1:])

@@ -9,6 +9,8 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import itertools
+import operator
 import types
 
 import torch
@@ -17,10 +19,12 @@ from ..base.private import (REGISTRIES, TREE_NODES, TreeSpec, parameters_of,
                             registries_of, tree_flatten)
 from ..base.tree import Passing
 
+_chain, _is = itertools.chain.from_iterable, operator.is_
 _OWN = REGISTRIES  # for which there is places.py
 CONTAINERS = frozenset((list, dict, set, collections.deque,
                          collections.OrderedDict, collections.defaultdict,
                          collections.Counter))
+_LISTS = CONTAINERS - {set, collections.deque}  # of which () is to be known
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None),
                     torch.Size, torch.dtype, torch.device))
 _SIGNED = (float, complex)  # zeros have one; and a NaN is not itself
@@ -38,21 +42,55 @@ class Attributes:
             + [vars(p) for m in modules for p in parameters_of(m).values()
                if p is not None] + [*map(vars, others)]
         held = [each for m in modules for each in registries_of(m)] \
-            + self._names + [inner for names in self._names
-                             for value in names.values()
-                             for inner in containers(value)]
+            + self._names
+        # By module and name; numbers and the like are in the copies.
+        self._leaves: dict = {}
+        for i, names in enumerate(self._names):
+            for name, value in names.items():
+                kind = type(value)
+                if kind in PLAIN:
+                    continue
+                if kind in _LISTS and not value:  # as most are
+                    held.append(value)
+                elif name not in _OWN:
+                    held += containers(value)
+                    self._leaves[i, name] = leaves_of(value)
         self._before = [(each, each.copy()) for each in held]
-        found = self.walk()
-        self._tensors = [t for _, t in _tensors(found)]
-        self._of_modules = self._in_modules(found)
-        self._values = _plain(found)
+        self._dicts = [each for each in held if isinstance(each, dict)]
+        self._sizes = [*map(len, self._dicts)]
+        self._keys = [*_chain(self._dicts)]
+        self._objects = [*_chain(map(dict.values, self._dicts))]
+        self._others = [(each, copy) for each, copy in self._before
+                        if not isinstance(each, dict)]
+        self._tensors = [t for _, t in _tensors(self._leaves)]
+        self._of_modules = self._in_modules(self._leaves)
+        self._comparable = [(leaf, comparable(leaf))
+                            for leaves in self._leaves.values()
+                            for leaf in leaves if type(leaf) not in PLAIN]
 
-    def walk(self) -> dict:
+    def walk(self) -> dict | None:
         """All but parameters, buffers and submodules, by now: what is in it,
-        by module and name."""
+        by module and name.  None: it is as it was."""
+        if self._is_same():
+            return None
         return {(i, name): leaves_of(value)
                 for i, names in enumerate(self._names)
                 for name, value in names.items() if name not in _OWN}
+
+    def _is_same(self) -> bool:
+        """By which objects there are, and by what is in those that may change
+        by themselves."""
+        dicts = self._dicts
+        return [*map(len, dicts)] == self._sizes \
+            and all(map(_is, _chain(dicts), self._keys)) \
+            and all(map(_is, _chain(map(dict.values, dicts)),
+                        self._objects)) \
+            and all(len(each) == len(copy) and
+                    ({*map(id, each)} == {*map(id, copy)}
+                     if isinstance(each, set) else all(map(_is, each, copy)))
+                    for each, copy in self._others) \
+            and all(comparable(leaf) == then
+                    for leaf, then in self._comparable)
 
     def put_back(self) -> None:
         """A forward that is no graph has not been."""
@@ -60,28 +98,42 @@ class Attributes:
 
     def tensors(self) -> list:
         """Of modules, those of before the recording and of after it."""
-        return self._of_modules + self._in_modules(self.walk())
+        found = self.walk()
+        return self._of_modules + (self._in_modules(found) if found else [])
 
     def _in_modules(self, found: dict) -> list:
         return [t for _, t in _tensors({
             place: leaves for place, leaves in found.items()
             if place[0] < self._modules})]
 
-    def new(self, found: dict) -> list:
+    def new(self, found: dict | None) -> list:
         """Those that have come by that walk, and their names."""
         known = set(map(id, self._tensors))
-        return [(name, t) for name, t in _tensors(found)
+        return [(name, t) for name, t in _tensors(found or {})
                 if id(t) not in known]
 
-    def refuse_changes(self, who: str, found: dict, kind=Passing) -> None:
+    def refuse_changes(self, who: str, found: dict | None,
+                       kind=Passing) -> None:
         """Those that are others by that walk, or new."""
-        before, now = self._values, _plain(found)
+        if found is None:
+            return
+        before, now = self._plain_before(), _plain(found)
         if now == before:
             return
         name = next(name for i, name in {**before, **now}
                     if before.get((i, name)) != now.get((i, name)))
         raise kind(f"{who} changes an attribute, {name}, which a replay would "
                    "not: keep it in a buffer, or outside of the layers")
+
+    def _plain_before(self) -> dict:
+        then = {id(leaf): found for leaf, found in self._comparable}
+        names = {id(each): copy for each, copy in self._before}
+        return {(i, name): [then[id(leaf)] if id(leaf) in then
+                            else comparable(leaf) for leaf in self._leaves.get(
+                                (i, name), (value,) * (type(value) in PLAIN))]
+                for i, each in enumerate(self._names)
+                for name, value in names[id(each)].items()
+                if name not in _OWN}
 
 
 def _tensors(found) -> list:

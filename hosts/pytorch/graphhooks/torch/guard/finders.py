@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import functools
 import types
 
 import torch
@@ -37,6 +38,7 @@ def of_object(thing, ran) -> Found:
         keys = [k for k in read_of(names) if k not in _NOT_READ
                 and (deep or type(names[k]) in PLAIN)]
         found.add_all(names, ".", keys)
+    found.beside.append(slots(type(thing)))
     names = [*read_of(slots(type(thing)))]
     if names:
         found.held.put_all(held.slots_of, (thing, names))
@@ -105,5 +107,10 @@ def of_function(function, ran) -> Found:
 
 def classes(things) -> list:
     """Those of users; what torch and Python have is theirs."""
-    return list({kind: None for thing in things
-                 for kind in type(thing).__mro__ if not is_of_others(kind)})
+    return list({kind: None for one in {type(thing): None for thing in things}
+                 for kind in _of_users(one)})
+
+
+@functools.lru_cache(maxsize=None)
+def _of_users(kind) -> tuple:
+    return tuple(each for each in kind.__mro__ if not is_of_others(each))

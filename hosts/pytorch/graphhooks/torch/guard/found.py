@@ -32,7 +32,7 @@ from .attributes import CONTAINERS, PLAIN, comparable, exact, is_unknown
 from .draws import is_generator
 from .held import Held
 from .kinds import has_values, is_iterator
-from .ran import ANY
+from .ran import ANY, more_than
 
 # What torch keeps in a module; hooks and parameters are looked at elsewhere.
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -49,6 +49,36 @@ _BASES = (dict, list, tuple, set, frozenset, collections.deque)
 _version = private.version
 
 
+class Part:
+    """Values of one thing by name, and what can be compared of each.  Nobody
+    writes one that is made: whoever finds the same has the same object."""
+
+    __slots__ = ("values", "bits", "tensors", "_but")
+
+    def __init__(self, values: dict, bits: dict):
+        self.values, self.bits = values, bits
+        self._but: tuple = None, self  # the last answer, and of which part
+        self.tensors = {name: value for name, value in values.items()
+                        if isinstance(value, torch.Tensor)}
+
+    def but(self, other: "Part | None") -> "Part":
+        """With what the other has of the same names."""
+        known, found = self._but
+        if known is not other:
+            bits, values = ({name: item for name, item in theirs.items()
+                             if name in mine}
+                            for mine, theirs in ((self.bits, other.bits),
+                                                 (self.values, other.values)))
+            found = self
+            if {**self.bits, **bits} != self.bits:
+                found = Part({**self.values, **values}, {**self.bits, **bits})
+            self._but = other, found
+        return found
+
+
+NOTHING = Part({}, {})
+
+
 class Found:
     """Values by name, where they are, and what is to be looked at besides."""
 
@@ -58,15 +88,19 @@ class Found:
         self.named: set = set()  # attributes that attrgetter() reads
         self.held = Held()
         self.values: dict = {}
-        self.known: dict = {}  # bits of some of them, by name
-        self._bits: dict | None = None  # of all
+        self._part: Part | None = None  # of all values
+        self._parts: dict | None = None  # of things besides
         self.objects: dict = {}  # by name
         self.modules: dict = {}  # that are not submodules
         self.generators: dict = {}  # of random numbers
         self.classes: dict = {}
         self.unfit: dict = {}  # what nobody can compare
-        self.shared: list = []  # things, and what is found of each
+        self.shared: list = []  # names of things, those, and what each has
         self.weights: list = []  # parameters in dicts: those, and their keys
+        # What nobody reads, as far as is known: functions that have not run,
+        # and names beside those that are read.
+        self.idle: set = set()
+        self.beside: list = []
         self._seen: set = set()  # containers that are held
         self._inside: set = set()  # which holds itself, if it comes again
         self._kept: list = []  # alive, as the two are numbers
@@ -74,19 +108,56 @@ class Found:
         self._functions: list = []  # to be looked into
         self._far = 0  # functions on the way to what is at hand
 
-    def bits(self) -> dict:
+    def part(self) -> Part:
         """The values, to be compared; when all is found."""
-        if self._bits is None:
-            known = self.known
-            self._bits = {
-                name: known[name] if name in known else bits_of(value)
-                for name, value in self.values.items()}
-        return self._bits
+        if self._part is None:
+            self._part = Part(self.values, {
+                name: bits_of(value) for name, value in self.values.items()})
+        return self._part
 
-    def lasting(self) -> dict:
-        """Bits that stay those of the objects, which is most of them."""
-        return {name: bits for name, bits in self.bits().items()
-                if type(self.values[name]) in PLAIN}
+    def parts(self) -> dict:
+        """The same of all things that have been found, by their names; the
+        first has none."""
+        if self._parts is None:
+            self._parts = {name: inner.part()
+                           for name, _, inner in self.shared}
+        return {"": self.part(), **self._parts}
+
+    def is_all_of(self, ran) -> bool:
+        """Whether it would be the same of functions that are more than those
+        it was made for."""
+        if ran is self.ran:
+            return True
+        more = more_than(self.ran, ran)
+        return more is not None and self.idle.isdisjoint(more[1]) \
+            and all(map(more[0].isdisjoint, self.beside))
+
+    def again(self, ran) -> "Found":
+        """The same, to which more is added."""
+        other = Found(ran)
+        other._part, other.values, other.held = self.part(), self.values, \
+            self.held
+        other.objects, other.modules, other.classes = self.objects, \
+            self.modules, self.classes
+        other._mutable, other._kept = self._mutable, self._kept
+        for name in "codes", "named", "generators", "unfit", "weights":
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def hold_too(self, others) -> None:
+        """What these have."""
+        own, self.held = self.held, Held()
+        for each in own, *others:
+            self.held.add(each)
+
+    def take(self, shared: "Found") -> None:
+        """What is found beside its own."""
+        self.shared, self._parts = shared.shared, shared._parts
+        self.codes |= shared.codes
+        self.named |= shared.named
+        self.weights += shared.weights
+        self.generators.update(shared.generators)
+        self.unfit.update(shared.unfit)
 
     def copies(self) -> list:
         """Of what is now in containers, arrays, cells and globals: functions
@@ -110,11 +181,13 @@ class Found:
             keys = [k for k in self.ran.read_of(names)
                     if type(names[k]) in _OF_WEIGHTS]
             if names:
+                self.beside.append(names)
                 self.held.put(names, keys)
             for name in keys:
                 self.add(f"{prefix}{key}.{name}", names[name])
 
     def add_all(self, names, prefix: str, keys) -> None:
+        self.beside.append(names)
         self.held.put(names, keys)
         for key in keys:
             value = names[key]
@@ -128,7 +201,9 @@ class Found:
             self.add(f"{prefix}{key}", value)
 
     def _note_weight(self, names, key, value) -> None:
-        if type(names) is dict and isinstance(value, torch.nn.Parameter):
+        # Whether it is a parameter is slow to ask.
+        if isinstance(value, torch.Tensor) and type(names) is dict \
+                and isinstance(value, torch.nn.Parameter):
             self.weights.append((names, key, value))
 
     def add(self, name: str, value) -> None:
@@ -147,7 +222,9 @@ class Found:
             self._add_parts(name, value, ("__self__", "__func__"))
         elif kind is types.FunctionType:
             self.values[name] = value
-            if self.ran.has(value, self._far) and self._is_new(value):
+            if not self.ran.has(value, self._far):
+                self.idle.add(value.__code__)
+            elif self._is_new(value):
                 self._functions.append((name, value, self._far + 1))
         elif kind in _BUILTIN:
             self.values[name] = value

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import cProfile
 import contextlib
+import functools
 import gc
 import os
 import sys
@@ -19,7 +20,8 @@ import types
 
 import torch
 
-from ..base.names import is_of_others, names_of, reads_by_any_name, within
+from ..base.names import (all_names_of, is_of_others, reads_by_any_name,
+                          within)
 
 _FAR = 3  # functions that read one another, where nothing was seen
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -54,7 +56,7 @@ class Ran:
         # In one order: where two functions have a name, the first found has
         # it alone, and that has to be the same one at each look.
         for code in sorted(codes or (), key=_place_of):
-            names.update(names_of(code)[1])
+            names.update(all_names_of(code))
             if _is_of_others(code):
                 self.is_any |= (code.co_filename, code.co_name) \
                     in _BY_ANY_NAME
@@ -105,6 +107,15 @@ class Ran:
 
 
 ANY = Ran()
+
+
+@functools.lru_cache(maxsize=8)
+def more_than(ran, other) -> tuple | None:
+    """Names and codes that the other has besides; None: that may be any."""
+    if other.codes is None or ran.codes is None or other.is_any != ran.is_any:
+        return None
+    return frozenset() if ran.is_any else other.names - ran.names, \
+        other.codes - ran.codes
 
 
 def _is_of_others(code) -> bool:

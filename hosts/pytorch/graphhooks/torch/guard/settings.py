@@ -13,9 +13,9 @@ from __future__ import annotations
 import torch
 
 from ..base.tree import Passing, Unfit
-from .attributes import PLAIN, is_unknown
+from .attributes import is_unknown
 from .calls import in_words
-from .found import Found, bits_of
+from .found import NOTHING, Found
 from .held import GONE, Held
 from .ran import ANY
 from .tables import Tables
@@ -27,16 +27,22 @@ class Settings:
     moment is for sentences."""
 
     def __init__(self, sites, things: Things,
-                 moment: str = "when it was recorded"):
+                 moment: str = "when it was recorded",
+                 like: "Settings | None" = None):
         self._sites = sites
         self._moment = moment
         self._things = things
-        self._left_out: set = set()  # names that recordings alone change
+        self._left_out: set = set()  # places that recordings alone change
         self._tables = Tables()
         # What functions were known to have run, when it was last looked.
         self._ran = things.ran if all(
             things.ran.may_have(_code_of(site)) for site in sites) else ANY
-        found = self._find()
+        self._modules: dict = {}  # and what the names in each begin with
+        self._own: Found | None = None  # what is in those, as last found
+        if like is not None:
+            self._modules, self._own = like._modules, like._own
+        found = like._found if like is not None and like._is_as_found() \
+            else self._find()
         self._take(found)
         self._unfit = found.unfit
         self.generators = [*found.generators.values()]  # of random numbers
@@ -47,25 +53,37 @@ class Settings:
         self._other_at = 0
         self.difference: tuple | None = None  # the last: name and sentence
 
+    def now(self) -> "Settings":
+        """Of the same modules at this moment, by the last look at things."""
+        self.adopt()
+        return Settings(self._sites, self._things, self._moment, self)
+
+    def _is_as_found(self) -> bool:
+        return self._found_at == self._things.changes and self._held.is_same()
+
+    def _is_as_taken(self) -> bool:
+        return self._at == self._things.changes and self._held.is_same()
+
     def are_kept(self) -> bool:
-        changes = self._things.changes
-        if self._at == changes and self._held.is_same() \
-                and self._tables.are_unwritten():
+        if self._is_as_taken() and self._tables.are_unwritten():
+            if self._ran is not self._things.ran:
+                self.adopt()
             return True
+        changes = self._things.changes
         if self._other is not None and self._other_at == changes \
                 and self._other.is_same() and self._tables.are_unwritten():
             return False
         found = self._find()
         pairs: dict = {}
-        name = self._differing(found, pairs)
-        if name is not None:
+        place = self._differing(found, pairs)
+        if place is not None:
             self._other, self._other_at = found.held, changes
-            self.difference = name, self._told(name, found)
+            self.difference = "".join(place), self._told(place, found)
             return False
         self._take(found)
         self._tables.take(pairs)
-        self.adopt()
         self._at = changes
+        self.adopt()
         return True
 
     def adopt(self) -> None:
@@ -74,11 +92,13 @@ class Settings:
         if self._ran is self._things.ran:
             return
         self._things.look()
-        self._ran = self._things.ran
-        known, bits = self._values, self._bits
+        is_known = self._is_as_taken()
+        self._ran, known = self._things.ran, self._parts
         self._take(self._find())
-        for name in self._values.keys() & known.keys():
-            self._values[name], self._bits[name] = known[name], bits[name]
+        if is_known:
+            return
+        self._parts = {name: part.but(known.get(name))
+                       for name, part in self._parts.items()}
         self._at = self._other = None  # which is looked at anew
 
     def refuse_unfit(self) -> None:
@@ -90,7 +110,9 @@ class Settings:
 
     def note_recorded(self) -> None:
         """One more graph reads what is there now."""
-        self._tables.read(self._values)
+        self._tables.read({(part, name): tensor
+                           for part, each in self._parts.items()
+                           for name, tensor in each.tensors.items()})
 
     def settle(self, who: str, kind=Passing) -> bool:
         """The recording has run.  What it has put in another object's place,
@@ -98,33 +120,39 @@ class Settings:
         value.  Returns whether functions ran of which nothing was known, and
         that may have changed something."""
         self._things.look()
-        found = self._find()
-        while True:
-            name = self._differing(found, None)
-            if name is None:
-                break
-            if not is_unknown(self._values.get(name)) \
-                    or not is_unknown(found.values.get(name)):
-                raise kind(f"{who} {self._change(name, found)}")
-            self._left_out.add(name)
+        if not self._is_as_taken():
+            self._refuse_changes(who, kind)
         ran = self._ran
-        self._take(found)
         self.adopt()
-        self._at = self._things.changes
         self._before = ()
         return not ran.is_guessed and len(ran.own) < len(self._ran.own)
 
-    def _change(self, name: str, found: Found) -> str:
+    def _refuse_changes(self, who: str, kind) -> None:
+        found = self._find()
+        while True:
+            place = self._differing(found, None)
+            if place is None:
+                break
+            if not is_unknown(_at(self._parts, place, None)) \
+                    or not is_unknown(_at(found.parts(), place, None)):
+                raise kind(f"{who} {self._change(place, found)}")
+            self._left_out.add(place)
+        self._take(found)
+        self._at = self._things.changes
+
+    def _change(self, place: tuple, found: Found) -> str:
         """What a recording has done, and no replay would."""
+        name = "".join(place)
         within = name.removesuffix("'s order")
-        if within == name and (name not in found.values
-                               or name not in self._values):
+        now = _at(found.parts(), place)
+        if within == name and (
+                now is GONE or _at(self._parts, place) is GONE):
             within, _, _ = name.rpartition("[")
         if within not in ("", name):
             return (f"changes what is in {within}, which a replay would not: "
                     "return what it puts there, and put it there outside of "
                     "the layers")
-        if isinstance(found.values.get(name), torch.Tensor):
+        if isinstance(now, torch.Tensor):
             return (f"leaves another tensor in an attribute, {name}, which a "
                     "replay would not: return it instead, or copy it into a "
                     "buffer")
@@ -147,74 +175,95 @@ class Settings:
         return put_back
 
     def tensors(self) -> list:
-        return [value for value in self._values.values()
-                if isinstance(value, torch.Tensor)]
+        return [tensor for part in self._parts.values()
+                for tensor in part.tensors.values()]
 
     def _take(self, found: Found) -> None:
-        self._held, self._values = found.held, found.values
+        self._found, self._held = found, found.held
+        self._found_at = self._things.changes
+        self._parts = found.parts()
         self.weights = found.weights
-        self._bits = {**found.bits()}  # adopt() writes there
 
     def _find(self) -> Found:
-        found = Found(self._ran)
         own: dict = {}
         for site in self._sites:
             prefix = f"{site.name}." if len(self._sites) > 1 else ""
             for name, module in site.module.named_modules():
                 if module not in own:
-                    own[module] = None
-                    found.add_module(f"{prefix}{name}." if name else prefix,
-                                     module, {"forward"} if module
-                                     is site.module else frozenset())
-        self._things.gather(found.finish(), own)
-        more = self._ran.and_names(found.named)
-        if more is self._ran or self._ran is not self._things.ran:
+                    own[module] = f"{prefix}{name}." if name else prefix
+        if not (own == self._modules and self._own.is_all_of(self._ran)
+                and self._own.held.is_same()):
+            self._modules, self._own = own, self._find_own(own)
+        found = self._own.again(self._ran)
+        self._things.gather(found, own)
+        if self._ran is not self._things.ran \
+                or self._ran.and_names(found.named) is self._ran:
             return found
-        self._things.know(more)
-        self._ran = more
+        self._things.know(found.named)
+        self._ran = self._things.ran
         return self._find()
 
-    def _differing(self, found: Found, pairs: dict | None) -> str | None:
-        """The name of the first value that is another, and of what differs in
-        it, if that has a name; with the tensors that are others of the same
-        bits, or None, where nobody may wait for the device to know that."""
-        names = iter({**self._values, **found.values})
-        name = next((n for n in self._suspects(names, found, pairs)
-                     if self._differs(n, found, pairs)), None)
-        if name not in self._values or name not in found.values:
-            return name
+    def _find_own(self, own: dict) -> Found:
+        found = Found(self._ran)
+        roots = {site.module for site in self._sites}
+        for module, prefix in own.items():
+            found.add_module(prefix, module, {"forward"} if module in roots
+                             else frozenset())
+        return found.finish()
+
+    def _differing(self, found: Found, pairs: dict | None) -> tuple | None:
+        """The place of the first value that is another, and of what differs
+        in it, if that has a place: names of a part and in it; with the tensors
+        that are others of the same bits, or None, where nobody may wait for
+        the device to know that."""
+        now = found.parts()
+        places = self._suspects(now, pairs)
+        place = next((p for p in places
+                      if self._differs(p, now, pairs)), None)
+        if place is None or _at(self._parts, place) is GONE \
+                or _at(now, place) is GONE:
+            return place
+        name = "".join(place)
         within = f"{name}.", f"{name}[", f"{name}'s "
-        return next((n for n in names if n.startswith(within)
-                     and n in self._values and n in found.values
-                     and self._differs(n, found, pairs)), name)
+        return next((p for p in places if "".join(p).startswith(within)
+                     and _at(self._parts, p) is not GONE
+                     and _at(now, p) is not GONE
+                     and self._differs(p, now, pairs)), place)
 
-    def _suspects(self, names, found: Found, pairs: dict | None):
-        """Of the names those of other bits, and of tensors, of which graphs
-        may have read others."""
-        then, now, values = self._bits, found.bits(), self._values
-        for name in names:
-            if then.get(name, GONE) != now.get(name, GONE) or (
-                    pairs is not None
-                    and isinstance(values.get(name), torch.Tensor)):
-                yield name
+    def _suspects(self, parts: dict, pairs: dict | None):
+        """Places of other bits, and of tensors, of which graphs may have read
+        others."""
+        for name in {**self._parts, **parts}:
+            then = self._parts.get(name, NOTHING)
+            now = parts.get(name, NOTHING)
+            tensors = () if pairs is None else then.tensors
+            for key in tensors if then is now else {**then.bits, **now.bits}:
+                if then.bits.get(key, GONE) != now.bits.get(key, GONE) \
+                        or key in tensors:
+                    yield name, key
 
-    def _differs(self, name: str, found: Found, pairs: dict) -> bool:
-        if name in self._left_out:
+    def _differs(self, place: tuple, parts: dict, pairs: dict | None) -> bool:
+        """Of one that is suspect."""
+        if place in self._left_out:
             return False
-        then = self._values.get(name, GONE)
-        now = found.values.get(name, GONE)
-        if isinstance(then, torch.Tensor) and pairs is not None:
-            return not self._tables.are_equal(name, then, now, pairs)
-        if then is now and type(now) in PLAIN:
-            return False
-        return now is GONE or self._bits.get(name) != bits_of(now)
+        then = _at(self._parts, place)
+        if not isinstance(then, torch.Tensor) or pairs is None:
+            return True
+        return not self._tables.are_equal(place, then, _at(parts, place),
+                                          pairs)
 
-    def _told(self, name: str, found: Found) -> str:
-        then = in_words(self._values.get(name, GONE))
-        now = in_words(found.values.get(name, GONE))
+    def _told(self, place: tuple, found: Found) -> str:
+        name = "".join(place)
+        then = in_words(_at(self._parts, place))
+        now = in_words(_at(found.parts(), place))
         if then == now:
             return f"{name} is another {now} than {self._moment}"
         return f"{name} was {then} {self._moment} and is {now} now"
+
+
+def _at(parts: dict, place: tuple, other=GONE):
+    part, name = place
+    return parts.get(part, NOTHING).values.get(name, other)
 
 
 def _code_of(site):

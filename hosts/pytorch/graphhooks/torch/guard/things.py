@@ -31,12 +31,13 @@ class Things:
         self.changes = 0  # that have been seen: a number for what they are
         self.is_due = True  # a microbatch has begun
         self.ran = Ran(frozenset())  # in passes that were watched
+        self._latest = self.ran  # with those since the last look
         # By identity: it, and what finds its values.
         self._things: dict = {}
         self._found: dict = {}
-        self._bits: dict = {}  # of what is found, as it was then
-        self._lasting: dict = {}  # those that need not be looked at again
-        self._all: Held | None = None  # what is held of them
+        self._past: dict = {}  # the same of before the last change
+        self._all = Held()  # what is held of them
+        self._gathered: dict = {}  # by those that one begins with
         self._functions: dict = {}  # by their code
 
     def watching(self, is_recorded: bool):
@@ -46,21 +47,41 @@ class Things:
                        else self._note(codes))
 
     def _note(self, codes) -> None:
-        self.know(self.ran.and_these(codes))
+        """The modules may still have what others have lent them: nobody looks
+        at anything now."""
+        self._latest = self._latest.and_these(codes)
 
-    def know(self, ran) -> None:
-        if ran is not self.ran:
-            self.ran = ran
-            self.changes += 1
-            self._forget()
+    def know(self, names) -> None:
+        """That functions read these."""
+        self._latest = self._latest.and_names(names)
+        self.look()
 
     def gather(self, found: Found, own) -> None:
         """Adds to what is found in a segment's own modules what is found in
         all that these lead to."""
-        ran = found.ran
         waiting = [(kind.__name__, kind, of_class, 1)
                    for kind in classes(own)] + _next_of("", found, own, 1)
-        seen, names, codes = set(), set(), found.codes
+        if found.ran is not self.ran:  # at which nobody else looks
+            shared = self._follow(waiting, found, own)
+            found.hold_too(inner.held for *_, inner in shared.shared)
+            found.take(shared)
+            return
+        key = frozenset(found.codes), tuple(
+            (name, id(thing), find) for name, thing, find, _ in waiting)
+        shared = self._gathered.get(key)
+        if shared is None:
+            shared = self._follow(waiting, found, own)
+            shared.parts()
+            # Which of a module is followed depends on who begins.
+            if not found.modules and not any(
+                    inner.modules for *_, inner in shared.shared):
+                self._gathered[key] = shared
+        found.take(shared)
+
+    def _follow(self, waiting: list, found: Found, own) -> Found:
+        ran = found.ran
+        seen, names, codes = set(), set(), {*found.codes}
+        shared = Found(ran)
         is_over = ran.is_guessed
         while waiting or not is_over:
             if not waiting:
@@ -76,28 +97,17 @@ class Things:
             names.add(name)
             inner = self._know(thing, find, ran)
             codes.update(inner.codes)
-            found.named.update(inner.named)
-            found.weights += inner.weights
-            found.shared.append((thing, inner))
-            if ran is not self.ran:  # which nobody else looks at
-                found.held.add(inner.held)
-            self._add_values(found, name, inner, ran is self.ran and
-                             self._lasting[id(thing), find] or {})
-            found.generators.update(_prefixed(name, inner.generators))
-            found.unfit.update(_prefixed(name, inner.unfit))
+            shared.named.update(inner.named)
+            shared.weights += inner.weights
+            shared.shared.append((name, thing, inner))
+            if inner.generators:
+                shared.generators.update(_prefixed(name, inner.generators))
+            if inner.unfit:
+                shared.unfit.update(_prefixed(name, inner.unfit))
             if far < (_FAR if ran.is_guessed else _VERY_FAR):
                 waiting += _next_of(name, inner, own, far + 1)
-
-    @staticmethod
-    def _add_values(found: Found, name: str, inner: Found, lasting) -> None:
-        values, known = found.values, found.known
-        for key, value in inner.values.items():
-            own = name + key
-            if own in values:
-                own = _another(own, values)
-            values[own] = value
-            if key in lasting:
-                known[own] = lasting[key]
+        shared.codes = codes
+        return shared
 
     def _others(self, codes) -> list:
         """Functions that have these codes."""
@@ -116,39 +126,58 @@ class Things:
         key = id(thing), find
         if key not in self._things:
             self._things[key] = thing, find
-            self._keep(key, self._find(key))
-            self._all = None
+            _, found = self._past.pop(key, (None, None))
+            if found is None or not found.held.is_same():
+                found = self._find(key)
+            self._found[key] = found
+            self._all.add(found.held)
         return self._found[key]
 
     def _find(self, key) -> Found:
         thing, find = self._things[key]
-        return find(thing, self.ran)
-
-    def _keep(self, key, found: Found) -> None:
-        self._found[key], self._bits[key] = found, found.bits()
-        self._lasting[key] = found.lasting()
+        found = find(thing, self.ran)
+        found.part()  # as it is now
+        return found
 
     def look(self) -> None:
+        """Whether one has changed, by what functions read that were known to
+        have run at the last look; and what more of them read from now on."""
         self.is_due = False
-        if self._all is not None and self._all.is_same():
+        self._look()
+        if self._latest is not self.ran:
+            self.ran, self._past = self._latest, {}
+            for key, found in self._found.items():
+                if not found.is_all_of(self.ran):
+                    self._found[key] = self._find(key)
+            self._hold()
+
+    def _look(self) -> None:
+        if self._all.is_same():
+            self._past = {}
             return
-        self._all = Held()
         before = self.changes
         for key, found in self._found.items():
             if not found.held.is_same():
                 now = self._find(key)
-                self.changes += self._bits[key] != now.bits()
-                self._keep(key, now)
-            self._all.add(self._found[key].held)
+                self.changes += found.part().bits != now.part().bits
+                self._found[key] = now
         if self.changes != before:
             self._forget()
+        self._hold()
+
+    def _hold(self) -> None:
+        """What has been found is other than before."""
+        self._gathered = {}
+        self._all = Held()
+        for found in self._found.values():
+            self._all.add(found.held)
 
     def _forget(self) -> None:
         """What there was: all segments gather anew after a change, and what
         none of them comes upon again would stay for ever."""
+        self._past = {key: (thing, self._found[key])
+                      for key, thing in self._things.items()}
         self._things, self._found = {}, {}
-        self._bits, self._lasting = {}, {}
-        self._all = None
 
 
 def _next_of(prefix: str, found: Found, own, far: int) -> list:
@@ -194,7 +223,8 @@ def _prefixed(prefix: str, items: dict) -> dict:
 
 def copies(found: Found) -> list:
     """Of all that is found, as it is now: functions that put it back."""
-    return [_copy(*each) for each in found.shared] + found.copies()
+    return [_copy(thing, inner) for _, thing, inner in found.shared] \
+        + found.copies()
 
 
 def _copy(thing, found: Found):

@@ -27,7 +27,6 @@ from ..grad.seeds import OnTheHost
 from ..guard import flags
 from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
-from ..guard.settings import Settings
 from . import again
 from .instance import Backward, Instance
 from .recording import capture, closing, static, undisturbed
@@ -258,7 +257,7 @@ def _unchanged(segment, instance: Instance):
     hooks of tensors and functions' backwards run here, and never again."""
     attributes = Attributes(segment, instance.leaves)
     segment.owner.things.look()
-    settings = Settings(segment.sites, segment.owner.things)
+    settings = segment.settings.now()
     numbers = HostNumbers(segment.owner.captures.generators,
                           segment.settings.generators)
     try:
