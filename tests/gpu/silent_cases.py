@@ -41,6 +41,9 @@ class Case:
     name: str
     layer: Callable  # makes one
     put: Callable  # puts a number where it is read
+    # What has graphs of a model, where that is not its layers; it is given
+    # the model, and what makes a segment of a function.
+    layers: Callable = staticmethod(lambda model, segment: None)
 
     def change(self, step: int) -> None:
         self.put(factor(step))
@@ -61,11 +64,34 @@ class Layer(nn.Module):
         return self.way(torch.tanh(self.lin(x)))
 
 
+class Model(nn.Module):
+    """It has what layers may read of it, each in its own way."""
+
+    latest = None  # that was made
+
+    def __init__(self, layers) -> None:
+        super().__init__()
+        Model.latest = weakref.ref(self)
+        self.layers = nn.ModuleList(layers)
+        self.factor, self.flag = 1.0, False
+        self.other = Holding()
+        self.register_buffer("table", tensor(1.0))
+        for layer in self.layers:
+            getattr(layer, "enter", lambda model: None)(self)
+
+    def scaled(self, x):
+        return x * self.factor
+
+
 def stack(case: Case, depth: int = 2):
     """A model with some of its layers."""
-    model = nn.Module()
-    model.layers = nn.ModuleList(case.layer() for _ in range(depth))
-    return model.to(DEVICE)
+    return Model(case.layer() for _ in range(depth)).to(DEVICE)
+
+
+class Holding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = 1.0
 
 
 def batch(step: int):
@@ -93,9 +119,9 @@ def train(model, change, steps: int = 8) -> tuple:
 CASES: dict = {}
 
 
-def enter(name: str, layer, put) -> None:
+def enter(name: str, layer, put, **more) -> None:
     assert name not in CASES
-    CASES[name] = Case(name, layer, put)
+    CASES[name] = Case(name, layer, put, **more)
 
 
 def case(name: str, put):
@@ -1076,3 +1102,161 @@ enter("tensor of an object in a layer's list", ReadsThing,
 enter("tensor of a layer's class", ReadsClass,
       onto(ReadsClass, "scale", tensor))
 enter("number of a layer's weight", ReadsWeight, ReadsWeight.put)
+
+
+# ---- what a layer has of the model that it is in ---------------------------
+
+MODEL = None  # the one
+
+
+class InModel(Layer):
+    """Knows its model."""
+
+    way = staticmethod(torch.sin)
+
+    def enter(self, model) -> None:
+        self.models = [model]
+
+    def forward(self, x):
+        return self.read(super().forward(x), self.models[0])
+
+    @staticmethod
+    def read(x, model):
+        return x * model.factor
+
+
+class ByReference(InModel):
+    def enter(self, model) -> None:
+        self.models = [None]
+        self.model = weakref.ref(model)
+
+    def forward(self, x):
+        return self.read(Layer.forward(self, x), self.model())
+
+
+class ByDict(InModel):
+    def enter(self, model) -> None:
+        vars(self)["model"] = model
+
+    def forward(self, x):
+        return self.read(Layer.forward(self, x), self.model)
+
+
+class ByGlobal(InModel):
+    def enter(self, model) -> None:
+        global MODEL
+        MODEL = model
+
+    def forward(self, x):
+        return Layer.forward(self, x) * MODEL.factor
+
+
+class ByMethod(InModel):
+    def enter(self, model) -> None:
+        self.function = model.scaled
+
+    def forward(self, x):
+        return self.function(Layer.forward(self, x))
+
+
+class ByFlag(InModel):
+    @staticmethod
+    def read(x, model):
+        return x if model.training else x * 1.5
+
+
+class ByBuffer(InModel):
+    @staticmethod
+    def read(x, model):
+        return x * model.table
+
+
+class ByNeighbour(InModel):
+    """Of a module beside it."""
+
+    @staticmethod
+    def read(x, model):
+        return x * model.other.rate
+
+
+class Inner(nn.Module):
+    def __init__(self, outer) -> None:
+        super().__init__()
+        self.lin = nn.Linear(WIDTH, WIDTH)
+        vars(self)["outer"] = outer
+
+    def forward(self, x):
+        return torch.tanh(self.lin(x)) * self.outer.scale
+
+
+class Outer(Layer):
+    """Is no layer that has graphs, but has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 1.0
+        self.inner = Inner(self)
+
+    def forward(self, x):
+        return x + self.inner(x)
+
+
+class Partly(Layer):
+    """Has a method that has graphs, and reads what it is bound to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 1.0
+        self.register_buffer("table", tensor(1.0))
+        self.helper = Holding()
+        vars(self)["call"] = self.run
+
+    def run(self, x):
+        return torch.tanh(self.lin(x)) * self.scale * self.table \
+            * self.helper.rate
+
+    def forward(self, x):
+        return self.call(x)
+
+    @staticmethod
+    def segments(model, segment) -> list:
+        for layer in model.layers:
+            vars(layer)["call"] = segment(layer.run, [layer.lin])
+        return [layer.call for layer in model.layers]
+
+
+def of_model(change):
+    """Changes the model that was made last."""
+    return lambda number: Model.latest and Model.latest() is not None \
+        and change(Model.latest(), number)
+
+
+def of_layers(name: str, value=float, thing=lambda layer: layer):
+    return of_model(lambda model, number: [
+        setattr(thing(layer), name, value(number)) for layer in model.layers])
+
+
+def _put_factor(model, number) -> None:
+    model.factor = number
+
+
+enter("number of the model, in a list", InModel, of_model(_put_factor))
+enter("number of the model, by a weak reference", ByReference,
+      of_model(_put_factor))
+enter("number of the model, past Module", ByDict, of_model(_put_factor))
+enter("number of the model, in a global", ByGlobal, of_model(_put_factor))
+enter("number of the model, by a method", ByMethod, of_model(_put_factor))
+enter("flag of the model", ByFlag, of_model(
+    lambda model, number: setattr(model, "training", number == 1.0)))
+enter("buffer of the model, replaced", ByBuffer, of_model(
+    lambda model, number: setattr(model, "table", tensor(number))))
+enter("number of a module beside the layer", ByNeighbour, of_model(
+    lambda model, number: setattr(model.other, "rate", number)))
+enter("number of what the layer is in", Outer, of_layers("scale"),
+      layers=lambda model, segment: "layers.*.inner")
+enter("number of a segment's object", Partly, of_layers("scale"),
+      layers=Partly.segments)
+enter("buffer of a segment's object", Partly, of_layers("table", tensor),
+      layers=Partly.segments)
+enter("number of a module that no segment names", Partly, of_layers(
+    "rate", thing=operator.attrgetter("helper")), layers=Partly.segments)

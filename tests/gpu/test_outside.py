@@ -26,7 +26,8 @@ def trained(case, change, grain=None) -> tuple:
     case.change(0)
     if grain is None:
         return *silent_cases.train(model, change, STEPS), None
-    with graphhooks.attach(model, verify="off",
+    layers = case.layers(model, graphhooks.segment)
+    with graphhooks.attach(model, layers, verify="off",
                            **GRAINS[grain]) as attached:
         losses, weights = silent_cases.train(model, change, STEPS)
         return losses, weights, attached.stats()

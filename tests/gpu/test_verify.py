@@ -58,7 +58,8 @@ def found(run) -> dict:
 def trained(case, **options):
     torch.manual_seed(5)
     model = silent_cases.stack(case)
-    attached = graphhooks.attach(model, **options) if options else None
+    attached = graphhooks.attach(model, case.layers(
+        model, graphhooks.segment), **options) if options else None
     try:
         state = silent_cases.train(model, case.change, STEPS)
         return state, attached and attached.stats()

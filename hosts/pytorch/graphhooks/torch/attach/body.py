@@ -15,7 +15,8 @@ class Body(torch.nn.Module):
 
     Its submodules are those that `run` uses, so that parameters and buffers
     are found as in any layer.  What `run` is bound to is no submodule: an
-    engine's layer may have more than the part that `run` calls."""
+    engine's layer may have more than the part that `run` calls.  That one is
+    `of`; `layer`, if it has more, has attributes that `run` may read."""
 
     def __init__(self, run, modules, name: str, delayed=None):
         super().__init__()
@@ -27,19 +28,38 @@ class Body(torch.nn.Module):
         self.scope: str | None = None  # what it is of a layer, in words
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
+        of = getattr(run, "__self__", None)
+        of = of if isinstance(of, torch.nn.Module) else None
+        self._known: dict = {}  # names that the model has for its modules
+        self.__dict__["of"] = of
+        self.__dict__["layer"] = None if of in {*self.modules()} else of
         self.__dict__["outer"] = None  # a module whose hooks its caller calls
         # Whose attributes run may write beside those of the modules.
         self.__dict__["owner"] = getattr(run, "__self__", None)
 
     def be_of(self, module) -> None:
         """It is the work of that one, or a part of it."""
-        self.__dict__["outer"] = self.__dict__["owner"] = module
+        self.__dict__.update(outer=module, owner=module, of=module)
 
     def forward(self, *args, **kwargs):
         result = self.run(*args, **kwargs)
         if self.put_off is not None:
             self.put_off.note(result)
         return result
+
+    def know(self, names: dict) -> None:
+        """What a model calls its modules, and all within the segment's layer
+        as that does."""
+        within = f"{names[self.of]}." if self.of in names else ""
+        self._known = {
+            module: f"{names[module]}.".removeprefix(within)[:-1]
+            for module in self.modules() if module in names}
+
+    def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+        """By names that their user knows."""
+        for name, module in super().named_modules(memo, prefix,
+                                                  remove_duplicate):
+            yield (name if prefix else self._known.get(module, name)), module
 
     def backward_dw(self) -> bool:
         """Runs what the oldest backward of it has put off; whether a graph

@@ -54,7 +54,10 @@ def find(model: torch.nn.Module, layers, parts) -> list[Layer]:
     modules = _choose(named, layers)
     if not modules:
         raise Error("there is no layer to attach to")
-    names = {id(m): n for n, m in named.items()}
+    names = {m: n for n, m in named.items()}
+    for module in modules:
+        if isinstance(module, Body):
+            module.know(names)
     found = [Layer(_name(m, names) or f"layer {i}", m, _parts(parts))
              for i, m in enumerate(modules)]
     if parts:
@@ -63,8 +66,12 @@ def find(model: torch.nn.Module, layers, parts) -> list[Layer]:
 
 
 def _name(module, names: dict) -> str | None:
-    return module.name if isinstance(module, Body) and module.name \
-        else names.get(id(module))
+    if not isinstance(module, Body):
+        return names.get(module)
+    if module.name or module.of not in names:
+        return module.name
+    return ".".join(filter(None, (names[module.of],
+                                  getattr(module.run, "__name__", ""))))
 
 
 def _choose(named, layers) -> list:

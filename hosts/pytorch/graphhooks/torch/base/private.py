@@ -170,6 +170,7 @@ REGISTRIES = ("_parameters", "_buffers", "_modules")
 registries_of = operator.attrgetter(*REGISTRIES)
 parameters_of = operator.attrgetter("_parameters")
 buffers_of = operator.attrgetter("_buffers")
+submodules_of = operator.attrgetter("_modules")
 
 # How often a tensor has been written.
 version = operator.attrgetter("_version")

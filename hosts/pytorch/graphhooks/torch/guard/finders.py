@@ -98,6 +98,19 @@ def of_module(module, ran) -> Found:
     return found.finish()
 
 
+def of_around(module, ran) -> Found:
+    """One that the layer itself is in."""
+    found = Found(ran)
+    found.add_around(".", module)
+    inner = private.submodules_of(module)
+    found.beside.append(inner)
+    found.held.put(inner, [k for k in inner if k in ran.names])
+    for key in inner:
+        if key in ran.names:
+            found.add(f".{key}", inner[key])
+    return found.finish()
+
+
 def of_function(function, ran) -> Found:
     """One that ran, and of which nothing else has told."""
     found = Found(ran)

@@ -36,6 +36,7 @@ from .ran import ANY, more_than
 
 # What torch keeps in a module; hooks and parameters are looked at elsewhere.
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
+_NOT_AROUND = INTERNAL | {"forward"}  # which calls the layer
 _NO_OBJECTS = (enum.Enum, torch.Generator, types.ModuleType, logging.Logger,
                io.IOBase, private.TreeSpec, torch.optim.Optimizer)
 _WRAPPED = (staticmethod, classmethod)
@@ -92,6 +93,7 @@ class Found:
         self._parts: dict | None = None  # of things besides
         self.objects: dict = {}  # by name
         self.modules: dict = {}  # that are not submodules
+        self.weak: dict = {}  # references to others
         self.generators: dict = {}  # of random numbers
         self.classes: dict = {}
         self.unfit: dict = {}  # what nobody can compare
@@ -137,8 +139,8 @@ class Found:
         other = Found(ran)
         other._part, other.values, other.held = self.part(), self.values, \
             self.held
-        other.objects, other.modules, other.classes = self.objects, \
-            self.modules, self.classes
+        other.objects, other.modules, other.weak, other.classes = \
+            self.objects, self.modules, self.weak, self.classes
         other._mutable, other._kept = self._mutable, self._kept
         for name in "codes", "named", "generators", "unfit", "weights":
             setattr(other, name, getattr(self, name).copy())
@@ -174,6 +176,11 @@ class Found:
         names = vars(module)
         if package(type(names.get("forward"))) == "graphhooks":
             leave_out |= {"forward"}
+        if package(type(module)) == "graphhooks":
+            self.add(f"{prefix}run", module.run)
+            if module.layer is not None:
+                self.add_around(prefix, module.layer)
+            return
         self.add_all(names, prefix,
                      self.ran.read_of(names, INTERNAL | leave_out))
         for key, weight in private.parameters_of(module).items():
@@ -185,6 +192,19 @@ class Found:
                 self.held.put(names, keys)
             for name in keys:
                 self.add(f"{prefix}{key}.{name}", names[name])
+
+    def add_around(self, prefix: str, module) -> None:
+        """Of one that the layer itself is in, what has a name in a function
+        that ran: whoever trains it may keep counters there, too."""
+        self.add_kind(prefix, module)
+        self._add_named(prefix, module)
+        for registry in private.registries_of(module)[:2]:
+            self.add_all(registry, prefix, self.ran.named(registry))
+
+    def _add_named(self, prefix: str, module) -> None:
+        names = vars(module)
+        self.add_all(names, prefix, [k for k in self.ran.named(names)
+                                     if k not in _NOT_AROUND])
 
     def add_all(self, names, prefix: str, keys) -> None:
         self.beside.append(names)
@@ -284,8 +304,10 @@ class Found:
         self.held.put_equal(_identity_of, value)
         self.values[f"{name}()"] = id(thing)
         names = getattr(thing, "__dict__", None)
-        if isinstance(names, dict) and has_values(thing) \
-                and not isinstance(thing, torch.nn.Module):
+        if isinstance(thing, torch.nn.Module):
+            self.weak[f"{name}()"] = value
+            self._add_named(f"{name}().", thing)
+        elif isinstance(names, dict) and has_values(thing):
             self.add_all(names, f"{name}().", self.ran.read_of(names))
 
     # ---- containers -----------------------------------------------------

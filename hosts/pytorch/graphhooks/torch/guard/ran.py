@@ -100,6 +100,11 @@ class Ran:
             return [k for k in names if k not in leave_out]
         return [k for k in names if k in self.names and k not in leave_out]
 
+    def named(self, names) -> list:
+        """Of an object's attributes those whose own names functions have,
+        also where some read attributes by any name."""
+        return [k for k in names if self.is_guessed or k in self.names]
+
     def missing(self, found: set) -> list:
         """Codes that ran and are not among those, nor within others."""
         inner = {each for code in self.own for each in within(code)}
@@ -114,8 +119,7 @@ def more_than(ran, other) -> tuple | None:
     """Names and codes that the other has besides; None: that may be any."""
     if other.codes is None or ran.codes is None or other.is_any != ran.is_any:
         return None
-    return frozenset() if ran.is_any else other.names - ran.names, \
-        other.codes - ran.codes
+    return other.names - ran.names, other.codes - ran.codes
 
 
 def _is_of_others(code) -> bool:

@@ -12,8 +12,8 @@ import itertools
 
 import torch
 
-from .finders import (classes, of_class, of_function, of_module, of_namespace,
-                      of_object, of_objects_class)
+from .finders import (classes, of_around, of_class, of_function, of_module,
+                      of_namespace, of_object, of_objects_class)
 from .found import Found
 from .held import GONE, Held
 from .kinds import slots
@@ -73,8 +73,8 @@ class Things:
             shared = self._follow(waiting, found, own)
             shared.parts()
             # Which of a module is followed depends on who begins.
-            if not found.modules and not any(
-                    inner.modules for *_, inner in shared.shared):
+            if not any(each.modules or each.weak for each in (
+                    found, *(inner for *_, inner in shared.shared))):
                 self._gathered[key] = shared
         found.take(shared)
 
@@ -189,12 +189,19 @@ def _next_of(prefix: str, found: Found, own, far: int) -> list:
     waiting += [(kind.__name__, kind, of_objects_class, far)
                 for kind in classes([*found.objects.values(),
                                      *found.classes.values()])]
-    for name, module in found.modules.items():
-        if module in own or _holds(module, own):
+    weak = {name: reference() for name, reference in found.weak.items()}
+    for name, module in {**found.modules, **weak}.items():
+        if module is None or module in own:
             continue
-        for inner, each in module.named_modules():
+        if _holds(module, own):
+            inside, find = {"": module}, of_around
+        elif name in weak:
+            continue
+        else:
+            inside, find = dict(module.named_modules()), of_module
+        for inner, each in inside.items():
             waiting.append((f"{prefix}{name}{inner and '.'}{inner}", each,
-                            of_module, far))
+                            find, far))
             waiting += [(kind.__name__, kind, of_class, far)
                         for kind in classes([each])]
     return waiting
