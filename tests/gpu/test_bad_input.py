@@ -960,8 +960,34 @@ def test_two_attaches(runs, grain):
 
 def test_a_layer_twice_in_a_stack(runs):
     run = runs()
-    with pytest.raises(Error, match="layers.0 is in the stack twice"):
+    with pytest.raises(Error, match="layers.0 is in the stack twice, and a "
+                       "stack has each module once: name it once"):
         graphhooks.attach(run.model, ["layers.*", "layers.0"])
+    with pytest.raises(Error, match="layers.1.mlp is a part of layers.1, and "
+                       "both are in the stack: leave one of them out"):
+        graphhooks.attach(run.model, ["layers.*", "layers.1.mlp"])
+
+
+class Alike(Model):
+    """All layers are one."""
+
+    def __init__(self, make=Block) -> None:
+        super().__init__(make)
+        for i in range(1, LAYERS):
+            self.layers[i] = self.layers[0]
+
+
+def test_a_layer_that_is_named_once_may_be_called_several_times(pair):
+    pair(lambda r: r.steps(COUNTS[:3]), model=Alike, layers="layers.0",
+         eager=None)
+
+
+def test_a_name_of_nothing_in_a_model_that_has_nothing():
+    with pytest.raises(Error, match="there is the model alone: layers=.model. "
+                       "takes that"):
+        graphhooks.attach(nn.Linear(2, 2), "nope.*")
+    with pytest.raises(Error, match="there are 0, 1$"):
+        graphhooks.attach(nn.Sequential(nn.Tanh(), nn.Tanh()), "nope.*")
 
 
 # ---- exceptions ------------------------------------------------------------

@@ -64,7 +64,9 @@ def check_layers(model, layers) -> None:
                 raise Error(f"{layer.name} is attached already: detach "
                             "it first")
         if id(layer.module) in seen:
-            raise Error(f"{layer.name} is in the stack twice")
+            raise Error(f"{layer.name} is in the stack twice, and a stack has "
+                        "each module once: name it once, as in layers=[layer];"
+                        " several calls of it in a microbatch may be graphs")
         seen.add(id(layer.module))
 
 

@@ -118,9 +118,12 @@ def _match(named, pattern: str) -> list:
              and len(name.split(".")) == len(rule)
              and all(map(fnmatch.fnmatchcase, name.split("."), rule))]
     if not found:
+        names = [*filter(None, named)]
+        there = ", ".join(names[:7] + ["..."] * (len(names) > 7))
         raise Error(f"no module of the model is called {pattern!r}, where * "
                     "stands for one component of a name, or a part of it; "
-                    f"there are {', '.join(n for n in list(named)[1:8])}, ...")
+                    + (f"there are {there}" if names else
+                       "there is the model alone: layers=[model] takes that"))
     return [m for each in found for m in (
         each if isinstance(each, torch.nn.ModuleList) else [each])]
 

@@ -25,8 +25,10 @@ class Uses:
         home: dict = {}  # the segment of each module
         for segment in segments:
             for site in segment.sites:
-                if home.get(site.module, segment) is not segment:
-                    raise Error(f"{site.name} is in the stack twice")
+                other = home.get(site.module, segment)
+                if other is not segment:
+                    raise Error(f"{site.name} is a part of {other.name}, and "
+                                "both are in the stack: leave one of them out")
                 home.update((m, segment) for m in site.module.modules())
         users: dict = {}
         for module in (*model.modules(), *home):

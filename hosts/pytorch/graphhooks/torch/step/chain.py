@@ -25,6 +25,8 @@ from ..guard.settings import Settings
 from ..record import checkpoint
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
+_DRAWN = "random numbers are drawn between its modules, which draw some too"
+_GIVEN_OTHER = "what its first module is given was changed in place before"
 _PATIENCE = 8  # passes that end early, before that counts as the rule
 
 
@@ -242,8 +244,19 @@ class Chain:
         if self.segment.draws is not False:
             self._numbers = self.segment.owner.captures.numbers()
 
+    def _why_other(self, site) -> str | None:
+        """What is another than eagerly, since the first module returned."""
+        if self._versions != [_version(t) for t in self._before]:
+            return (f"what goes into {site.name} was changed in place on its "
+                    "way")
+        if any(map(_is_listened_to, self._before)):
+            return (f"what goes into {site.name} has a hook on its gradient, "
+                    "or retains it")
+        why = self._why_not(site)
+        return None if why is None else f"{site.name} {why}"
+
     def _why_not(self, site) -> str | None:
-        """What has changed since the first module returned."""
+        """What has changed of the module and its mode."""
         if _modes() != self._modes:
             return ("is called in another mode than those before: no_grad, "
                     "autocast, or hooks of saved tensors such as "
@@ -268,24 +281,18 @@ class Chain:
         self.signature.broken = why
 
     def _look(self, site, args, kwargs):
-        why = self._why_not(site)
+        why = self._why_other(site)
         behind = site.position + 1
         if site.position != len(self._watched) + 1:
             self._break(f"{site.name} is not called after the one before it")
-        elif self._versions != [_version(t) for t in self._before]:
-            self._break(f"what goes into {site.name} was changed in place "
-                        "on its way")
         elif why is not None:
-            self._break(f"{site.name} {why}")
+            self._break(why)
         elif not self._are_settings_kept():
             self._break(f"{site.name} finds a change: "
                         f"{self._settings.difference[1]}")
         elif self._versions_from(behind) != self._found[behind:]:
             self._break(f"a module after {site.name} has parameters or "
                         "buffers that are written before its call")
-        elif any(map(_is_listened_to, self._before)):
-            self._break(f"what goes into {site.name} has a hook on its "
-                        "gradient, or retains it")
         else:
             self._learn(site, args, kwargs)
         self._drew |= self._have_drawn()
@@ -294,8 +301,7 @@ class Chain:
         # What it has written itself, it shares with those.
         self._found[behind:] = self._versions_from(behind)
         if self._drew and self.segment.draws:
-            self._break("random numbers are drawn between its modules, which "
-                        "draw some too")
+            self._break(_DRAWN)
         if self._watched is not None:
             self._results.append(result)
             if site.position == len(self.segment.sites) - 1:
@@ -316,8 +322,7 @@ class Chain:
             return
         self._watched.append(call)
         if not takes_one(call) and self._is_given_other():
-            self._break("what its first module is given was changed in place "
-                        f"before {site.name} is called")
+            self._break(f"{_GIVEN_OTHER} {site.name} is called")
 
     def _is_given_other(self) -> bool:
         return [_version(t) for t in self._tensors] != self._given
@@ -371,8 +376,9 @@ class Chain:
         """The call of a module after the first."""
         if not self.plays:
             return self._follow_eagerly(site, args, kwargs)
-        if not self._is_as_recorded(site, args, kwargs):
-            return self._go_on_eagerly(site, args, kwargs)
+        why = self._why_otherwise(site, args, kwargs)
+        if why is not None:
+            return self._go_on_eagerly(why, site, args, kwargs)
         if self._instance.apart is not None:
             self.segment.owner.verify.follow(self.segment, self._instance,
                                              site, args, kwargs, self._before)
@@ -381,15 +387,11 @@ class Chain:
             self.stop()
         return result
 
-    def _go_on_eagerly(self, site, args, kwargs):
+    def _go_on_eagerly(self, why: str, site, args, kwargs):
         """The graph has run for the modules so far, and is not to count for
         those to come."""
         segment, instance = self.segment, self._instance
-        why = (f"{site.name} is called otherwise than when it was recorded, "
-               "or in another mode, or what goes into it was changed or has "
-               "got a hook, or its weights or buffers were changed, frozen or "
-               "lent, or random numbers drawn on the way, and the graph has "
-               "run already: granularity layer allows that")
+        why += ", and the graph has run already: granularity layer allows that"
         so_far = self._position + 1
         written = self._versions != [_version(t) for t in self._before]
         self.stop()
@@ -411,22 +413,31 @@ class Chain:
                 return site.run(*args, **kwargs)
         return site.run(*args, **kwargs)
 
-    def _is_as_recorded(self, site, args, kwargs) -> bool:
+    def _why_otherwise(self, site, args, kwargs) -> str | None:
+        """Why the call is another than when it was recorded, or None."""
         if site.position != self._position + 1:
-            return False
-        for tensor, version in zip(self._before, self._versions):
-            if _version(tensor) != version or _is_listened_to(tensor):
-                return False
-        if self._why_not(site) is not None or (
-                self.segment.draws and self._have_drawn()):
-            return False
+            if site.position <= self._position:
+                return f"{site.name} is called once more"
+            missed = self.segment.sites[self._position + 1]
+            return (f"{missed.name} is not called before {site.name}, as when "
+                    "another module is in its place, or under no_grad")
+        why = self._why_other(site)
+        if why is not None:
+            return why
+        if self.segment.draws and self._have_drawn():
+            return _DRAWN
         i = site.position - 1
         if self.signature.takes_one[i]:
-            return (len(args) == 1 and not kwargs
-                    and args[0] is self._before[0])
-        return not self._is_given_other() and tree.matches(
-            self.signature.calls[i], (args, kwargs),
-            (self._before, self._tensors))
+            is_same = (len(args) == 1 and not kwargs
+                       and args[0] is self._before[0])
+        elif self._is_given_other():
+            return f"{_GIVEN_OTHER} {site.name} is called"
+        else:
+            is_same = tree.matches(self.signature.calls[i], (args, kwargs),
+                                   (self._before, self._tensors))
+        return None if is_same else (
+            f"{site.name} is called otherwise than when it was recorded, with "
+            "other tensors or arguments")
 
 
 def _modes() -> tuple:
