@@ -335,6 +335,18 @@ def _(x):
     return x * ORDERED["scale"]
 
 
+def _move(number: float) -> None:
+    IN_ORDER.move_to_end("one", last=number != 1.0)
+
+
+IN_ORDER = collections.OrderedDict(one=1.0, other=1.5)
+
+
+@case("order of an OrderedDict", _move)
+def _(x):
+    return x * next(iter(IN_ORDER.values()))
+
+
 @case("number in a defaultdict", into(DEFAULTS, "scale"))
 def _(x):
     return x * DEFAULTS["scale"]
@@ -758,6 +770,18 @@ def wrapped(x):
     return x * DATA_OF_FIND["scale"]
 
 
+def scaled_by_own(x):
+    return x * scaled_by_own.scale
+
+
+class Greater:
+    number = 1.5
+
+
+class OfBase(Scale):
+    pass
+
+
 def defaulted(x, names=[Thing(), 1.0]):  # noqa: B006
     return x * names[1]
 
@@ -794,6 +818,32 @@ def _(x):
 @case("number in a closure in a dict", PUT_IN_DICT)
 def _(x):
     return CLOSURES["act"](x)
+
+
+@case("attribute of a function", onto(scaled_by_own, "scale"))
+def _(x):
+    return scaled_by_own(x)
+
+
+@case("bases of a class", lambda n: setattr(
+    OfBase, "__bases__", (Scale,) if n == 1.0 else (Greater,)))
+def _(x):
+    return x * OfBase.number
+
+
+def put_later(number: float) -> None:
+    if number == 1.0:
+        globals().pop("LATER", None)
+    else:
+        globals()["LATER"] = number
+
+
+@case("global that is created later", put_later)
+def _(x):
+    try:
+        return x * LATER
+    except NameError:
+        return x
 
 
 @case("global that a decorated function reads",

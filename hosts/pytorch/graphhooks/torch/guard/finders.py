@@ -63,6 +63,7 @@ def of_objects_class(kind, ran) -> Found:
 
 def _of_class(kind, ran) -> Found:
     found = Found(ran)
+    found.add_bases(kind)
     found.add_all(vars(kind), ".", _read_of_class(vars(kind), ran))
     return found
 
@@ -70,6 +71,7 @@ def _of_class(kind, ran) -> Found:
 def of_namespace(kind, ran) -> Found:
     """A class that somebody has in an attribute or a global."""
     found = Found(ran)
+    found.add_bases(kind)
     for each in reversed(kind.__mro__):  # what is found first is named last
         if not is_of_others(each):
             names = vars(each)

@@ -12,6 +12,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import array
+import builtins
 import collections
 import contextvars
 import enum
@@ -46,8 +47,9 @@ _OF_WEIGHTS = (int, float, str)  # flags are set and taken back in each step
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _MUCH = 1 << 16  # bytes in the host's memory
 _RAW = (bytearray, array.array)
-_BASES = (dict, list, tuple, set, frozenset, collections.deque)
+_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
 _version = private.version
+_mro = operator.attrgetter("__mro__")
 
 
 class Part:
@@ -170,6 +172,11 @@ class Found:
         self.held.put_one(type, thing)
         self.values[f"{prefix}__class__"] = type(thing)
 
+    def add_bases(self, kind) -> None:
+        """Of a class, all that it has attributes of."""
+        self.held.put_one(_mro, kind)
+        self.values[".__mro__"] = kind.__mro__
+
     def add_module(self, prefix: str, module, leave_out=frozenset()) -> None:
         """Its own attributes, a forward of ours left out."""
         self.add_kind(prefix, module)
@@ -246,6 +253,7 @@ class Found:
                 self.idle.add(value.__code__)
             elif self._is_new(value):
                 self._functions.append((name, value, self._far + 1))
+                self._add_attributes(name, value)
         elif kind in _BUILTIN:
             self.values[name] = value
             if not isinstance(value.__self__, (types.ModuleType, type,
@@ -254,6 +262,11 @@ class Found:
         else:
             self.values[name] = value
             self._add_other(name, value, kind)
+
+    def _add_attributes(self, name: str, function) -> None:
+        names = vars(function)
+        self._mutable.append(lambda: _putting_back(names))
+        self.add_all(names, f"{name}.", self.ran.named(names))
 
     def _add_parts(self, name: str, value, parts) -> None:
         if self._is_new(value):
@@ -332,7 +345,8 @@ class Found:
             if kind not in CONTAINERS and has_values(value):
                 self.objects[name] = value
         is_dict = isinstance(value, dict)
-        inner = dict.items(value) if is_dict else enumerate(_iter(value))
+        inner = _base(value).items(value) if is_dict \
+            else enumerate(_iter(value))
         keys = []
         for i, (key, each) in enumerate(inner):
             self._note_weight(value, key, each)
@@ -357,8 +371,8 @@ class Found:
             is_dict = isinstance(value, dict)
             self.held.put(value, list(value) if is_dict
                           else range(len(value)))
-            if is_dict:
-                self.held.put_all(dict.__iter__, value)
+            if is_dict:  # an ordered one has an order of its own
+                self.held.put_all(_base(value).__iter__, value)
         elif not isinstance(value, tuple):  # a type of somebody's own
             self.held.put_all(_iter, value)
             if isinstance(value, dict):
@@ -428,6 +442,9 @@ class Found:
         keys = [k for k in read if k in names
                 and self._is_new_global(names, k)]
         self.held.put_items(names, keys)
+        for key in read:
+            if key not in names and not hasattr(builtins, key):
+                self.held.put_one(held.item_of, (names, key))
         for key in keys:
             self._mutable.append(lambda key=key: functools.partial(
                 operator.setitem, names, key, names[key]))
@@ -443,19 +460,27 @@ class Found:
 
 def _iter(value):
     """Past what a type of somebody's own makes of it."""
-    base = next(b for b in _BASES if isinstance(value, b))
-    return base.__iter__(value)
+    return _base(value).__iter__(value)
+
+
+def _base(value):
+    return next(b for b in _BASES if isinstance(value, b))
 
 
 def _putting_back(value):
     """A function that gives a container what it has now."""
-    base = next(b for b in _BASES if isinstance(value, b))
-    before = list(dict.items(value) if base is dict else base.__iter__(value))
+    base = _base(value)
+    is_dict = issubclass(base, dict)
+    before = list(base.items(value) if is_dict else base.__iter__(value))
 
     def put_back():
         base.clear(value)
-        (base.extend if hasattr(base, "extend") else base.update)(
-            value, before)
+        if is_dict:
+            for key, each in before:
+                base.__setitem__(value, key, each)
+        else:
+            (base.extend if hasattr(base, "extend") else base.update)(
+                value, before)
 
     return put_back
 

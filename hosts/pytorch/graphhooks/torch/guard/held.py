@@ -112,6 +112,12 @@ def _append(lists: dict, look, things, values) -> None:
 # ---- ways to look ----------------------------------------------------------
 
 
+def item_of(place):
+    """Of a dict and a key, which may come later."""
+    names, key = place
+    return names.get(key, GONE)
+
+
 def slots_of(place) -> list:
     """Of an object and the names of its slots."""
     thing, names = place
