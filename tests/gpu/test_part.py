@@ -272,6 +272,33 @@ def test_a_part_that_leaves_a_tensor_is_not_recorded(runs):
                for why in refused.values())
 
 
+def test_what_differs_in_a_segment_has_the_name_that_its_model_gives(runs):
+    run = runs()
+    layers = run.model.layers
+    segments = [graphhooks.segment(layers[0], [layers[0]], "the first"),
+                graphhooks.segment(layers[1].forward, [layers[1].attn])]
+    with graphhooks.attach(run.model, segments) as attached:
+        assert [layer.name for layer in attached.layers] == [
+            "the first", "layers.1.forward"]
+        assert dict(segments[0].named_modules())["layers.0.mlp.drop"] \
+            is layers[0].mlp.drop
+        assert dict(segments[1].named_modules())["attn"] is layers[1].attn
+        assert {f"layers.0.{name}" for name, _
+                in layers[0].named_parameters()} == {
+            name for name, _ in segments[0].named_parameters()}
+
+
+def test_hooks_in_a_segment_have_the_name_that_its_model_gives(runs):
+    run = runs()
+    layer = run.model.layers[0]
+    layer.mlp.drop.register_forward_hook(lambda *_: None)
+    call = graphhooks.segment(layer, [layer], "the first")
+    with graphhooks.attach(run.model, [call]) as attached:
+        assert attached.stats()["refused"] == {
+            "the first": "layers.0.mlp.drop has hooks, which a replay would "
+                         "not call"}
+
+
 def test_what_a_segment_uses_has_to_be_named(runs):
     run = runs(model=Engine)
     engine = run.model
