@@ -774,14 +774,6 @@ def scaled_by_own(x):
     return x * scaled_by_own.scale
 
 
-class Greater:
-    number = 1.5
-
-
-class OfBase(Scale):
-    pass
-
-
 def defaulted(x, names=[Thing(), 1.0]):  # noqa: B006
     return x * names[1]
 
@@ -823,12 +815,6 @@ def _(x):
 @case("attribute of a function", onto(scaled_by_own, "scale"))
 def _(x):
     return scaled_by_own(x)
-
-
-@case("bases of a class", lambda n: setattr(
-    OfBase, "__bases__", (Scale,) if n == 1.0 else (Greater,)))
-def _(x):
-    return x * OfBase.number
 
 
 def put_later(number: float) -> None:

@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import copy
+import re
 import sys
 
 import graphhooks
@@ -125,6 +126,31 @@ def test_a_config_that_changes_after_the_attach(name, value):
 
     two = compare(train, "moe", MOST, eager=("warmup", "attributes"))
     assert two.stats["eager_calls"]["attributes"] > 0
+
+
+def half(training, fused):
+    return lambda x, residual, rate: residual + 0.5 * x[0]
+
+
+@pytest.mark.parametrize("scope", ["", "attn", "mlp", "attn,mlp"])
+@pytest.mark.parametrize("names, value, words", [
+    (("hidden_dropout",), 0.5, "hidden_dropout was 0.0 when it was recorded "
+     "and is 0.5 now"),
+    (("self_attn_bda", "mlp_bda"), half, "bda was get_bias_dropout_add when it was "
+     "recorded and is half now")])
+def test_what_a_layer_has_beside_its_modules(scope, names, value, words):
+    """Which the part of it that has a graph reads."""
+    def train(each):
+        each.steps(COUNTS)
+        for layer in each.core.decoder.layers:
+            for name in names:
+                setattr(layer, name, value)
+        each.steps(COUNTS)
+
+    two = compare(train, "dense", scope, eager=("warmup", "attributes"))
+    assert two.stats["eager_calls"]["attributes"] > 0
+    assert re.search(rf"decoder\.layers\.\d[^:]*: \w*{words}",
+                     two.attached.explain())
 
 
 def test_what_routers_count_and_log():

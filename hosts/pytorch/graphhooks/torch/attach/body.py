@@ -39,7 +39,9 @@ class Body(torch.nn.Module):
 
     def be_of(self, module) -> None:
         """It is the work of that one, or a part of it."""
-        self.__dict__.update(outer=module, owner=module, of=module)
+        layer = None if module in {*self.modules()} else module
+        self.__dict__.update(outer=module, owner=module, of=module,
+                             layer=layer)
 
     def forward(self, *args, **kwargs):
         result = self.run(*args, **kwargs)

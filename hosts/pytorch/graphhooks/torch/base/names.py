@@ -20,6 +20,7 @@ _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
 # Operations that read a global, and by how many bits its number is shifted.
 _LOADS = {dis.opmap["LOAD_GLOBAL"]: int(sys.version_info >= (3, 11)),
           dis.opmap["LOAD_NAME"]: 0}
+_STORES = {dis.opmap["STORE_ATTR"]: 0}
 _IMPORT, _MORE = dis.opmap["IMPORT_NAME"], dis.opmap["EXTENDED_ARG"]
 _OF_CLASSES = frozenset(("__getattr__", "__getattribute__"))
 
@@ -102,11 +103,24 @@ def read_in(code) -> tuple:
     return tuple(found), tuple(imported)
 
 
+@functools.lru_cache(maxsize=None)
+def written_in(code) -> frozenset:
+    """The attributes that it sets by name; also in what is defined within
+    it."""
+    return frozenset(_named_by(_STORES, code)).union(
+        *map(written_in, (c for c in code.co_consts
+                          if isinstance(c, types.CodeType))))
+
+
 def _globals_of(code):
+    return _named_by(_LOADS, code)
+
+
+def _named_by(operations: dict, code):
     """Each step has two bytes; what dis makes of one takes a hundred times as
     long as to find it."""
     steps, more = code.co_code[::2], code.co_code[1::2]
-    for operation, shift in _LOADS.items():
+    for operation, shift in operations.items():
         at = steps.find(operation)
         while at >= 0:
             number, before = more[at], at - 1

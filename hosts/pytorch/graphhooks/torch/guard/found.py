@@ -38,6 +38,9 @@ from .ran import ANY, more_than
 # What torch keeps in a module; hooks and parameters are looked at elsewhere.
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
 _NOT_AROUND = INTERNAL | {"forward"}  # which calls the layer
+# Objects there have what the rest of a model leaves in them.
+_AROUND = (*PLAIN, torch.Tensor, functools.partial, types.FunctionType,
+           types.MethodType)
 _NO_OBJECTS = (enum.Enum, torch.Generator, types.ModuleType, logging.Logger,
                io.IOBase, private.TreeSpec, torch.optim.Optimizer)
 _WRAPPED = (staticmethod, classmethod)
@@ -210,8 +213,10 @@ class Found:
 
     def _add_named(self, prefix: str, module) -> None:
         names = vars(module)
-        self.add_all(names, prefix, [k for k in self.ran.named(names)
-                                     if k not in _NOT_AROUND])
+        self.add_all(names, prefix, [
+            k for k in self.ran.named(names)
+            if k not in _NOT_AROUND and k not in self.ran.written
+            and isinstance(names[k], _AROUND)])
 
     def add_all(self, names, prefix: str, keys) -> None:
         self.beside.append(names)

@@ -21,7 +21,7 @@ import types
 import torch
 
 from ..base.names import (all_names_of, is_of_others, reads_by_any_name,
-                          within)
+                          within, written_in)
 
 _FAR = 3  # functions that read one another, where nothing was seen
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -104,6 +104,12 @@ class Ran:
         """Of an object's attributes those whose own names functions have,
         also where some read attributes by any name."""
         return [k for k in names if self.is_guessed or k in self.names]
+
+    @functools.cached_property
+    def written(self) -> frozenset:
+        """Names of attributes that functions set: of what a layer is in, a
+        replay sets the same again (record/beside.py)."""
+        return frozenset().union(*map(written_in, self.own))
 
     def missing(self, found: set) -> list:
         """Codes that ran and are not among those, nor within others."""
