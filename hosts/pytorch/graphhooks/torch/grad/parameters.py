@@ -169,10 +169,7 @@ class Parameters:
 
     def have_hooks(self) -> bool:
         """Whether one has come since the first recording."""
-        for p in self.own:  # as private.have_hooks(), in each pass
-            if p._backward_hooks or p._post_accumulate_grad_hooks:
-                return True
-        return False
+        return private.have_hooks(self.own)
 
     def left_out(self) -> list:
         """Those that are no longer trained, or not asked for."""
