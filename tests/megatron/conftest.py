@@ -22,6 +22,8 @@ from harness import (  # noqa: E402
     pytest_configure,
 )
 
+import pytest  # noqa: E402
+
 try:
     import torch
 except ModuleNotFoundError:  # which the tests say
@@ -31,6 +33,18 @@ else:
 
     if torch.cuda.device_count() == 0:
         softtorch.install()
+
+
+@pytest.fixture(scope="module")
+def world():
+    """One rank, in groups of its own."""
+    import training
+
+    training.begin()
+    training.divide()
+    yield
+    training.end()
+
 
 __all__ = ["pytest_addoption", "pytest_collection_modifyitems",
            "pytest_configure"]

@@ -20,12 +20,7 @@ COUNTS = [2, 3, 2, 3, 2, 3, 2, 3]
 WHOLE, ROUTED = "whole layers", "attn,moe_router,moe_preprocess"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 def trained(kind, times: dict, **how):

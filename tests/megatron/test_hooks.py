@@ -19,12 +19,7 @@ SCOPES = [("dense", scope) for scope in ("attn", "mlp", "attn,mlp", "")] + [
     ("moe", MOST), ("padded", "")]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 def layers_of(each) -> list:

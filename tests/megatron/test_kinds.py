@@ -19,12 +19,7 @@ HALF = dict(params_dtype=torch.float16, pipeline_dtype=torch.float16,
 NONE = dict(moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 def steps(each):

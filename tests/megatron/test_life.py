@@ -28,12 +28,7 @@ GATHER = {"overlap_grad_reduce": True, "use_distributed_optimizer": True,
           "overlap_param_gather": True}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 # ---- between steps ----------------------------------------------------------

@@ -36,12 +36,7 @@ SCOPES = [(kind, scope) for kind, scopes in {
 }.items() for scope in scopes]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 @pytest.mark.parametrize("kind, scope", SCOPES)

@@ -30,12 +30,7 @@ LAYERS = 6  # as many as rings in a graph pay for
 SMALL = {"min_offloaded_tensor_size": 1}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 @pytest.fixture(autouse=True)

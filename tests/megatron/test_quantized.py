@@ -15,21 +15,12 @@ import pytest
 pytest.importorskip("megatron.core",
                     reason="megatron-core is not installed")
 
-import training  # noqa: E402
 from megatron.core.transformer import transformer_block  # noqa: E402
 from models import HAS_GPU, torch  # noqa: E402
 from training import COUNTS, compare  # noqa: E402
 
-pytestmark = pytest.mark.skipif(
-    HAS_GPU, reason="a GPU has Transformer Engine's own")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = [pytest.mark.usefixtures("world"), pytest.mark.skipif(
+    HAS_GPU, reason="a GPU has Transformer Engine's own")]
 
 
 class Manager:

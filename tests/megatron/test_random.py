@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("megatron.core",
                     reason="megatron-core is not installed")
 
-import training  # noqa: E402
 from models import DEVICE, torch  # noqa: E402
 from training import (Attention, Training, differing,  # noqa: E402
                       get_gpt_layer_local_spec, random)
@@ -22,12 +21,7 @@ COUNTS = [2, 3, 2]
 NAME = "model-parallel-rng"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 class Dropping(Attention):

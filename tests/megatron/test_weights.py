@@ -23,12 +23,7 @@ from megatron.core.transformer.moe.moe_utils import (  # noqa: E402
 from training import Training, differing  # noqa: E402
 
 
-@pytest.fixture(scope="module", autouse=True)
-def world():
-    training.begin()
-    training.divide()
-    yield
-    training.end()
+pytestmark = pytest.mark.usefixtures("world")
 
 
 TOLD: collections.Counter = collections.Counter()  # calls, outside of layers
