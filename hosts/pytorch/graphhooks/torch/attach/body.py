@@ -14,9 +14,9 @@ class Body(torch.nn.Module):
     """A module whose forward is `run`.
 
     Its submodules are those that `run` uses, so that parameters and buffers
-    are found as in any layer.  What `run` is bound to is no submodule: an
-    engine's layer may have more than the part that `run` calls.  That one is
-    `of`; `layer`, if it has more, has attributes that `run` may read."""
+    are found as in any layer.  What `run` is bound to, its `owner`, is no
+    submodule: an engine's layer may have more than the part that `run`
+    calls."""
 
     def __init__(self, run, modules, name: str, delayed=None):
         super().__init__()
@@ -28,20 +28,25 @@ class Body(torch.nn.Module):
         self.scope: str | None = None  # what it is of a layer, in words
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
-        of = getattr(run, "__self__", None)
-        of = of if isinstance(of, torch.nn.Module) else None
         self._known: dict = {}  # names that the model has for its modules
-        self.__dict__["of"] = of
-        self.__dict__["layer"] = None if of in {*self.modules()} else of
         self.__dict__["outer"] = None  # a module whose hooks its caller calls
         # Whose attributes run may write beside those of the modules.
         self.__dict__["owner"] = getattr(run, "__self__", None)
 
     def be_of(self, module) -> None:
         """It is the work of that one, or a part of it."""
-        layer = None if module in {*self.modules()} else module
-        self.__dict__.update(outer=module, owner=module, of=module,
-                             layer=layer)
+        self.__dict__.update(outer=module, owner=module)
+
+    @property
+    def of(self):
+        """Its owner, if that is a module."""
+        return self.owner if isinstance(self.owner, torch.nn.Module) else None
+
+    @property
+    def layer(self):
+        """The same, if it has more than the segment: attributes that `run`
+        may read."""
+        return None if self.of in {*self.modules()} else self.of
 
     def forward(self, *args, **kwargs):
         result = self.run(*args, **kwargs)

@@ -29,7 +29,7 @@ from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
 from . import again
 from .instance import Backward, Instance
-from .recording import capture, closing, static, undisturbed
+from .recording import capture, closing, prepared, static, undisturbed
 
 
 def begin(segment, instance: Instance, microbatch: int, grads):
@@ -125,12 +125,9 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
     home = found.home
     places = segment.parameters.places_to_add(home)  # not in a pool
     grads = chained.told_apart(grads)
-    owner.recording = found.flight
-    try:
+    with prepared(owner, found.flight):
         action = segment.enter(1, grads, microbatch, found.flight[0],
                                _abi.GH_PASS_PREPARE)
-    finally:
-        owner.recording = None
     if action != _abi.GH_ACTION_RECORD:
         owner.cancel(None)
         return None

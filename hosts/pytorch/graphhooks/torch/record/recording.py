@@ -100,16 +100,23 @@ def enter_weights(segment, instance, microbatch: int, more: int = 0) -> int:
     return segment.enter(2, (), microbatch, instance.flight[0], more)
 
 
+@contextlib.contextmanager
+def prepared(owner, flight):
+    """A pass is entered for its recording alone, in that flight."""
+    owner.recording = flight
+    try:
+        yield
+    finally:
+        owner.recording = None
+
+
 def capture_weights(segment, instance, microbatch: int, found, run):
     """`found` with the pool of such a pass, or None: it is no graph."""
     owner = segment.owner
     with closing(owner):
-        owner.recording = found.flight
-        try:
+        with prepared(owner, found.flight):
             action = enter_weights(segment, instance, microbatch,
                                    _abi.GH_PASS_PREPARE)
-        finally:
-            owner.recording = None
         if action != _abi.GH_ACTION_RECORD:
             owner.cancel(None)
             return None
