@@ -49,9 +49,6 @@ void gh_move_out_or_queue(struct gh_offload *offload,
                           struct gh_instance *instance);
 /* Issues all that is queued. */
 gh_status gh_move_flush(struct gh_offload *offload, gh_error *err);
-/* It is not to be copied any more. */
-void gh_move_unqueue(struct gh_offload *offload,
-                     const struct gh_instance *instance);
 
 /* ---- copy_back.c ------------------------------------------------------- */
 
@@ -65,11 +62,17 @@ gh_status gh_move_back(struct gh_offload *offload, struct gh_instance *instance,
 void gh_move_again(struct gh_offload *offload, struct gh_instance *instance,
                    void *stream);
 
-/* ---- ahead.c ----------------------------------------------------------- */
+/* ---- lists.c ----------------------------------------------------------- */
 
 /* Puts the instance at the end of the order of commits, or takes it out. */
 void gh_move_link(struct gh_offload *offload, struct gh_instance *instance);
 void gh_move_unlink(struct gh_offload *offload, struct gh_instance *instance);
+/* Its commit is not queued any more. */
+void gh_move_unqueue(struct gh_offload *offload,
+                     const struct gh_instance *instance);
+
+/* ---- ahead.c ----------------------------------------------------------- */
+
 /* Copies back those that come before it in its flight, as far as there are
  * buffers.  What fails is tried again when it is needed. */
 void gh_move_ahead(struct gh_offload *offload,

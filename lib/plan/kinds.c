@@ -86,7 +86,7 @@ const char *const gh_backend_names[] = {
 };
 
 const char *const gh_module_names[] = {
-#define GH_MODULE_ROW(id, word, part, group) word,
+#define GH_MODULE_ROW(id, word, part, is_group) word,
 #include "plan/modules.def"
 #undef GH_MODULE_ROW
     NULL
@@ -96,7 +96,7 @@ uint32_t gh_modules_in(enum gh_module_part wanted)
 {
     uint32_t modules = 0;
 
-#define GH_MODULE_ROW(id, word, part, group) \
+#define GH_MODULE_ROW(id, word, part, is_group) \
     modules |= GH_MODULE_PART_##part == wanted ? GH_MODULE_##id : 0;
 #include "plan/modules.def"
 #undef GH_MODULE_ROW

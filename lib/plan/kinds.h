@@ -34,7 +34,7 @@ extern const char *const gh_backend_names[];    /* by gh_backend */
 extern const char *const gh_feature_names[];    /* bit n of GH_FEATURE_* */
 extern const char *const gh_module_names[];     /* bit n of GH_MODULE_* */
 
-/* Where a module lies, and whether it is a group of tensors (modules.def). */
+/* Where a module lies in a layer (modules.def). */
 enum gh_module_part {
     GH_MODULE_PART_ATTN,
     GH_MODULE_PART_NORM,
@@ -43,23 +43,22 @@ enum gh_module_part {
     GH_MODULE_PART_SHARED,
     GH_MODULE_PART_LAYER
 };
-enum gh_module_group { GH_MODULE_GROUP_NONE, GH_MODULE_GROUP_GROUP };
 
-/* How many there are, all of them, and those that are groups. */
+/* How many there are, all of them, and those that are groups of tensors. */
 enum {
     GH_MODULE_COUNT = 0
-#define GH_MODULE_ROW(id, word, part, group) +1
+#define GH_MODULE_ROW(id, word, part, is_group) +1
 #include "plan/modules.def"
 #undef GH_MODULE_ROW
     ,
     GH_MODULES_ALL = 0
-#define GH_MODULE_ROW(id, word, part, group) | GH_MODULE_##id
+#define GH_MODULE_ROW(id, word, part, is_group) | GH_MODULE_##id
 #include "plan/modules.def"
 #undef GH_MODULE_ROW
     ,
     GH_MODULES_OF_TENSORS = 0
-#define GH_MODULE_ROW(id, word, part, group) \
-    | (GH_MODULE_GROUP_##group ? GH_MODULE_##id : 0)
+#define GH_MODULE_ROW(id, word, part, is_group) \
+    | (is_group ? GH_MODULE_##id : 0)
 #include "plan/modules.def"
 #undef GH_MODULE_ROW
 };

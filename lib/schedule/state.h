@@ -69,7 +69,6 @@ void gh_times_forget(struct gh_schedule *s);
 /* Returns whether this run of the pairing is measured, and creates the events
  * for it. */
 bool gh_times_begin(struct gh_schedule *s, struct gh_pairing *p);
-void gh_times_free(struct gh_schedule *s, struct gh_pairing *p);
 
 /* agree.c: whether there is anybody to agree with. */
 bool gh_agree_can(const struct gh_schedule *s, const gh_overlap_pair *pair);
@@ -94,6 +93,7 @@ gh_status gh_pairing_find(struct gh_schedule *s, const gh_overlap_pair *pair,
                           struct gh_pairing **pairing_p, gh_error *err);
 
 /* state.c */
+void gh_times_free(struct gh_schedule *s, struct gh_pairing *p);
 void gh_pairing_free(struct gh_schedule *s, struct gh_pairing *p);
 void gh_pairings_free(struct gh_schedule *s);
 
