@@ -213,7 +213,8 @@ GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
  *
  * The backward reads the group at these addresses, never at those of
  * gh_offload_save: that memory has other groups by then, and in the first step
- * it is filled with NaN, so that the mistake shows.
+ * it is filled with NaN on a GPU, so that the mistake shows; the software device
+ * reports it.
  *
  * Until gh_offload_release the host may also write into the group; what it
  * writes is lost then.  GRAPHHOOKS_CHECK gives the group to both of its runs as
