@@ -43,6 +43,15 @@ def capture(name: str, row: dict, _rows: dict) -> str:
     return f"{report.number_of(row, 'capture_ms'):.0f}"
 
 
+def first(name: str, row: dict, rows: dict) -> str:
+    """In steps of eager."""
+    number = report.number_of(row, "first_replayed_ms")
+    eager = rows.get(name.split("/")[0] + "/eager", {})
+    if number is None or "summary" not in eager:
+        return ""
+    return f"{number / report.number_of(eager, 'step_ms'):.1f}"
+
+
 def memory(_name: str, row: dict, _rows: dict) -> str:
     return report.gib(report.number_of(row, "memory"))
 
@@ -50,6 +59,7 @@ def memory(_name: str, row: dict, _rows: dict) -> str:
 TABLES = (("step, ms (over the floor)", step),
           ("host time of a layer, us", host),
           ("capture, ms", capture),
+          ("time to the first replayed step, in eager steps", first),
           ("peak memory of the device, GiB", memory))
 
 
@@ -66,7 +76,7 @@ def table(what: str, cell, results: list[dict]) -> str:
             continue  # it has nothing of the kind
         body.append([WORDS[name], *("not measured" if text is None else text
                                     for text in cells)])
-    return report.markdown([what, *heads(results)], body)
+    return report.markdown([what, *heads(results)], body) if body else ""
 
 
 def bits(results: list[dict]) -> str:
@@ -121,7 +131,12 @@ def main(arguments: list[str]) -> int:
     for result in results:
         report.summarize(result)
     for what, cell in TABLES:
-        print(table(what, cell, results))
+        text = table(what, cell, results)
+        if text:
+            print(text)
+    found = [pair for result in results for pair in report.pairs(result)]
+    if found:
+        print(report.table_of_pairs(found))
     print(bits(results))
     print(outcome(results), end="")
     return 0

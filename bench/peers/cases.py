@@ -81,25 +81,43 @@ QUICK_SHAPES = {
     "h128s64": (3, 128, 64),
 }
 # Those of the rows of Transformer Engine's layers; hybrids have as many
-# layers as their patterns.
-_SMALL, _LARGE = (24, 1024, 512), (8, 4096, 4096)
+# layers as their patterns, and the large ones fewer words, to fit into 80 GB
+# with their optimizer.
+_SMALL, _EXPERTS, _LARGE = (24, 1024, 512), (12, 1024, 512), (16, 4096, 4096)
+_OF_LARGE = {"kind": "dense", "vocabulary": 8192}
 TE_KINDS = {
     "dense": (_SMALL, {"kind": "dense"}),
     "dense_fp8": (_SMALL, {"kind": "dense", "fp8": "delayed"}),
-    "moe": ((12, 1024, 512), {"kind": "moe"}),
-    "moe_pad": ((12, 1024, 512), {"kind": "moe_pad"}),
-    "mla_moe": ((12, 1024, 512), {"kind": "mla_moe"}),
-    "hybrid": ((12, 1024, 512), {"kind": "hybrid", "pattern": "*-*E" * 3}),
-    "dense_large": (_LARGE, {"kind": "dense"}),
-    "dense_large_fp8": (_LARGE, {"kind": "dense", "fp8": "delayed"}),
+    "moe": (_EXPERTS, {"kind": "moe"}),
+    "moe_fp8": (_EXPERTS, {"kind": "moe", "fp8": "delayed"}),
+    "moe_pad": (_EXPERTS, {"kind": "moe_pad"}),
+    "moe_pad_fp8": (_EXPERTS, {"kind": "moe_pad", "fp8": "delayed"}),
+    "mla_moe": (_EXPERTS, {"kind": "mla_moe"}),
+    "hybrid": (_EXPERTS, {"kind": "hybrid", "pattern": "*-*E" * 3}),
+    "mamba": (_EXPERTS, {"kind": "mamba", "pattern": "M*-E" * 3}),
+    "dense_large": (_LARGE, _OF_LARGE),
+    "dense_large_fp8": (_LARGE, {**_OF_LARGE, "fp8": "delayed"}),
+    "offload": ((8, 2048, 4096), {"kind": "offload"}),
+    "delay": (_EXPERTS, {"kind": "delay"}),
 }
+# What is most worth knowing first, as time on a GPU may end.
+TE_CASES = tuple(
+    f"{kind}:{count}" for count, kinds in (
+        (4, "dense moe moe_pad dense_fp8 offload delay dense_large mla_moe "
+            "hybrid"), (1, "dense moe"), (8, "dense moe"),
+        (4, "dense_large_fp8 moe_pad_fp8 moe_fp8 mamba"),
+        (1, "moe_pad dense_fp8 mla_moe"), (8, "moe_pad dense_fp8 mla_moe"))
+    for kind in kinds.split())
 # Experts whose tokens the host counts are in no graph of more than a scope;
 # Megatron's local graphs of such a scope end with a CUDA error as they are
 # captured.
 TE_WHOLE = ("te/local", "te/full_iteration", "te/chunk")
-TE_COUNTED = ("moe", "mla_moe", "hybrid")
+TE_COUNTED = ("moe", "mla_moe", "hybrid", "mamba", "delay")
 MICROBATCHES = (1, 4)
 QUICK_STEPS = Steps(timed=6, issued=4)
+TE_STEPS = Steps(timed=10, issued=6)
+# Of a row that nothing but losses and a rough time is wanted of.
+FEW_STEPS = {"timed": 4, "issued": 2}
 
 # The shape where the host is slower than the device.
 LAUNCH_BOUND = ("h1024s256", "h128s32")
@@ -114,8 +132,12 @@ DEFAULT_ROWS = tuple([f"torch/{row}" for row in TORCH_ROWS]
 OFFLOAD_ROWS = ("torch/save_on_cpu", "torch/eager+offload",
                 "torch/layer+offload", "torch/chunk+offload",
                 "megatron/offload")
-TE_ROWS = tuple(f"te/{row}" for row in ("eager", "te", "local",
-                                        "full_iteration", "scope", "chunk"))
+TE_ROWS = tuple(f"te/{row}" for row in (
+    "eager", "te", "scope", "te+offload", "scope+offload", "te+delay",
+    "scope+delay", "chunk", "full_iteration", "local"))
+# A row with something more has a case of its own, and is compared with the
+# same row without.
+_MORE = ("offload", "delay")
 ROWS = DEFAULT_ROWS + OFFLOAD_ROWS + TE_ROWS
 SETS = {"te": TE_ROWS,
         "offload": ("torch/eager", "torch/layer", "torch/chunk",
@@ -143,6 +165,10 @@ WORDS = {
     "te/local": "Megatron-Core, local graphs",
     "te/full_iteration": "Megatron-Core, full_iteration graph",
     "te/scope": "graphhooks, the scope of transformer_engine graphs",
+    "te/te+offload": "transformer_engine graphs, offload",
+    "te/scope+offload": "graphhooks, the same scope, offload",
+    "te/te+delay": "transformer_engine graphs, delayed weight gradients",
+    "te/scope+delay": "graphhooks, the same scope, delayed weight gradients",
     "te/chunk": "graphhooks, chunk",
 }
 
@@ -151,8 +177,8 @@ WORDS = {
 ON_CPU = ("torch/eager", "torch/compile")
 ON_CPU_BY_DEFAULT = ("torch/eager",)
 
-# What takes a minute to prepare does it once.
-ONE_TURN = ("torch/compile",)
+# What takes a minute to prepare, or most of a case's time, does it once.
+ONE_TURN = ("torch/compile", "te/eager")
 
 
 def cases(shapes: dict, microbatches, in_flight: int = 1) -> list[Case]:
@@ -164,11 +190,48 @@ def cases(shapes: dict, microbatches, in_flight: int = 1) -> list[Case]:
             for shape in shapes for count in microbatches]
 
 
-def te_cases(kinds, microbatches, vocabulary: int = VOCABULARY) -> list[Case]:
-    return [Case(*TE_KINDS[kind][0], count, vocabulary, **TE_KINDS[kind][1])
-            for kind in kinds for count in microbatches]
+def te_cases(words) -> list[Case]:
+    """Of words such as moe:4."""
+    return [_te_case(*word.split(":")) for word in words]
+
+
+def _te_case(kind: str, count: str) -> Case:
+    shape, more = TE_KINDS[kind]
+    return Case(*shape, int(count), **more)
+
+
+def bare(row: str) -> str:
+    """The same row with nothing more, which it is compared with."""
+    return row.split("+")[0]
 
 
 def fits(row: str, kind: str) -> bool:
     """Whether a case of that kind has such a row."""
-    return not (row in TE_WHOLE and kind in TE_COUNTED)
+    if row.startswith("te/") and kind in _MORE:
+        return row in ("te/eager", "te/te", "te/scope") \
+            or row.endswith(f"+{kind}")
+    return not (row in TE_WHOLE and kind in TE_COUNTED
+                or row.startswith("te/") and "+" in row)
+
+
+# Milliseconds of the host for a layer and a microbatch, eagerly, and the share
+# of them that a row takes; as seen with an H100.
+_EAGER_MS = {"dense": 6.6, "offload": 25.0, "moe_pad": 18.0}
+_SHARES = {"te/eager": 1.0, "te/local": 0.3, "te/full_iteration": 0.1}
+
+
+def seconds(row: str, case: Case, steps: Steps) -> float:
+    """About what a turn of a te row takes; 0 of others."""
+    if not row.startswith("te/"):
+        return 0.0
+    counted = case.kind in TE_COUNTED
+    eager = case.layers * case.microbatches * _EAGER_MS.get(case.kind, 18.0)
+    if case.hidden > 2048:
+        share, eager = 1.0, 200.0 * case.microbatches  # the device's
+    else:
+        share = _SHARES.get(row, 0.6 if counted else 0.25)
+    count = steps.all + steps.issued
+    if row == "te/eager":
+        count += sum(FEW_STEPS.values()) - steps.timed - steps.issued
+    return (20.0 if case.hidden > 2048 else 10.0) \
+        + count * eager * share * 1e-3

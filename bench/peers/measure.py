@@ -9,13 +9,14 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import signal
 import time
 
 import torch
 
-from cases import Steps
+from cases import FEW_STEPS, Steps
 from row import Row
 
 
@@ -164,6 +165,18 @@ def rest(row: Row, count: int, device: Device) -> list[float]:
     return times[2:]
 
 
+def settled(row: Row, device: Device) -> int:
+    """What the device needs once all is recorded: nothing is left over."""
+    device.clean()
+    row.microbatch = 0
+    outside = device.outside()
+    for step in range(2):
+        row.passes(step)
+        row.update()
+    device.synchronize()
+    return device.memory()["reserved"] + max(outside, device.outside())
+
+
 def losses_of(row: Row, steps: int) -> list[list[float]]:
     return row.history[:steps].double().cpu().tolist()
 
@@ -179,6 +192,8 @@ def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
         outside.append(device.outside())
 
     row.plain = steps.plain
+    if row.few:
+        steps = dataclasses.replace(steps, **FEW_STEPS)
     row.build()
     for step in range(steps.plain):
         alone(row, step, device)
@@ -195,9 +210,12 @@ def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
         device.synchronize()
         prepare = time.perf_counter() - start
         look()
-        prepared = []
+        prepared, first = [], None
         for step in range(at, at + steps.prepared):
+            made = row.recordings()
             prepared.append(alone(row, step, device))
+            if first is None and made and row.recordings() == made:
+                first = prepare + sum(prepared)
             look()
     at += steps.prepared
 
@@ -212,8 +230,10 @@ def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
     # The allocator's peak is between two looks, and what it does not know
     # only grows.
     memory["device"] = max(*used, memory["reserved"] + max(outside))
+    memory["settled"] = settled(row, device)
     result = {
         "prepare_s": prepare,
+        "first_replayed_s": first,
         "prepared_steps_s": prepared,
         **times,
         **host,

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """report.py - the table and the targets of the JSON files of run.py.
 
-    report.py OUTDIR
+    report.py OUTDIR [PIECE...]
+
+PIECEs are folders of other runs, of which OUTDIR gets each case that has more
+there.
 
 Exit status: 0; 1 when a target is missed or a row failed; 2 when there is
 nothing to report.
@@ -17,7 +20,7 @@ import os
 import statistics
 import sys
 
-from cases import LAUNCH_BOUND, ROWS, WORDS, shape_of
+from cases import LAUNCH_BOUND, ROWS, WORDS, bare, shape_of
 
 # As bench/README.md has them.
 MOST_HOST_RATIO = 1 / 5
@@ -28,6 +31,7 @@ MOST_MEMORY_RATIO = 1.0
 MOST_CAPTURE_RATIO = 1 / 2
 MOST_CHUNK_OVER_FULL = 1.03
 MOST_HOST_OVER_TE = 0.6
+MOST_FIRST_STEPS = 5
 # Two turns of the same row may differ; more than this is no excuse.
 MOST_SPREAD = 0.02
 
@@ -95,7 +99,13 @@ def summary(turns: list[dict], case: dict, eager: list | None) -> dict:
     memory["device"] = max(turn["memory"]["device"]
                            - turn["memory"]["device_before"]
                            for turn in turns)
+    if all("settled" in turn["memory"] for turn in turns):
+        memory["settled"] = max(turn["memory"]["settled"]
+                                - turn["memory"]["device_before"]
+                                for turn in turns)
     captures = [capture_ms(turn) for turn in turns]
+    firsts = [turn["first_replayed_s"] * 1e3 for turn in turns
+              if turn.get("first_replayed_s") is not None]
     result = {
         "step_ms": of("device_ms"),
         "wall_ms": of("wall_ms"),
@@ -107,6 +117,7 @@ def summary(turns: list[dict], case: dict, eager: list | None) -> dict:
                                   case["microbatches"]),
         "capture_ms": statistics.median(captures),
         "captures_ms": captures,
+        "first_replayed_ms": statistics.median(firsts) if firsts else None,
         "memory": memory,
     }
     if eager is not None:
@@ -172,11 +183,20 @@ def wanted(case: dict) -> list[tuple]:
         list_.append((what, "te/scope", "te/te", which, most))
     list_.append(("step", "te/chunk", "te/full_iteration", "step_ms",
                   MOST_CHUNK_OVER_FULL))
+    for what, which in (("step", "step_ms"),
+                        ("peak memory of the device", "memory")):
+        list_.append((what, "te/scope+offload", "te/te+offload", which,
+                      MOST_STEP_RATIO))
+    list_.append(("step", "te/scope+delay", "te/te+delay", "step_ms",
+                  MOST_STEP_RATIO))
+    for ours in ("te/scope", "te/chunk"):
+        list_.append(("time to the first replayed step, in steps", ours,
+                      "te/eager", "first_replayed_ms", MOST_FIRST_STEPS))
     return list_
 
 
 def number_of(row: dict, which: str):
-    value = row["summary"][which]
+    value = row["summary"].get(which)
     if which == "memory":
         return value["device"]
     return value["median"] if isinstance(value, dict) else value
@@ -206,8 +226,9 @@ def targets(result: dict) -> list[dict]:
         why = [reason(name, rows[name]) for name in (ours, theirs)
                if "summary" not in rows[name]]
         if not why:
-            numbers = [number_of(rows[name], which)
-                       for name in (ours, theirs)]
+            numbers = [number_of(rows[ours], which),
+                       number_of(rows[theirs], "step_ms" if which
+                                 == "first_replayed_ms" else which)]
             why = [f"{name}: no such time" for name, number
                    in zip((ours, theirs), numbers) if number is None]
         if why:
@@ -226,7 +247,8 @@ def targets(result: dict) -> list[dict]:
 
 COLUMNS = ("row", "step ms (p10, p90)", "wall ms", "turns differ",
            "x floor", "host us a step", "host us a layer", "capture ms",
-           "allocated GiB", "reserved GiB", "device GiB", "losses")
+           "first replay ms", "allocated GiB", "reserved GiB", "device GiB",
+           "settled GiB", "losses")
 
 
 def markdown(head, body) -> str:
@@ -254,7 +276,7 @@ def words_of_losses(losses: dict | None) -> str:
 def line_of(name: str, row: dict, floor: float | None) -> list[str]:
     words = WORDS[name]
     if "summary" not in row:
-        return [words, row.get("failed", "not run")] + [""] * 10
+        return [words, row.get("failed", "not run")] + [""] * 12
     said = row["summary"]
     step = said["step_ms"]
     layer = said["host_layer_us"]
@@ -271,9 +293,52 @@ def line_of(name: str, row: dict, floor: float | None) -> list[str]:
             f"{said['host_step_us']['median']:.0f}",
             "" if layer is None else f"{layer:.1f}",
             f"{said['capture_ms']:.0f}",
+            "" if said.get("first_replayed_ms") is None
+            else f"{said['first_replayed_ms']:.0f}",
             gib(memory["allocated"]), gib(memory["reserved"]),
             gib(memory["device"]),
+            gib(memory["settled"]) if "settled" in memory else "",
             words_of_losses(said.get("losses"))]
+
+
+def theory(case: dict) -> int:
+    """Bytes that an offload of core_attn can free: q, k and v of each layer
+    but the last, whose backward comes at once.  The output is kept by the
+    projection after it too."""
+    return (3 * 2 * case["batch"] * case["sequence"] * case["hidden"]
+            * (case["layers"] - 1))
+
+
+def pairs(result: dict) -> list[dict]:
+    """Rows with something more, beside the same row without."""
+    rows, found = result["rows"], []
+    for name in ROWS:
+        without = bare(name)
+        if name == without or not name.startswith("te/") or any(
+                "summary" not in rows.get(one, {})
+                for one in (name, without)):
+            continue
+        said, plain = (rows[one]["summary"] for one in (name, without))
+        pair = {"row": name, "step": said["step_ms"]["median"]
+                / plain["step_ms"]["median"]}
+        memories = [one["memory"].get("settled") for one in (plain, said)]
+        if name.endswith("+offload") and None not in memories:
+            pair["freed"] = memories[0] - memories[1]
+            pair["theory"] = theory(result["case"])
+        found.append(pair)
+    return found
+
+
+def table_of_pairs(found: list[dict]) -> str:
+    body = []
+    for pair in found:
+        freed = ["", "", ""]
+        if "freed" in pair:
+            freed = [gib(pair["freed"]), gib(pair["theory"]),
+                     f"{pair['freed'] / pair['theory']:.2f}"]
+        body.append([WORDS[pair["row"]], f"{pair['step']:.3f}", *freed])
+    return markdown(["row", "step over the same without", "freed GiB",
+                     "theory GiB", "freed over theory"], body)
 
 
 def table(result: dict) -> str:
@@ -308,6 +373,9 @@ def table(result: dict) -> str:
                                  f"{turn['stats'][key]}")
     if notes:
         lines += [""] + notes
+    found = pairs(result)
+    if found:
+        lines += ["", table_of_pairs(found).rstrip()]
     return "\n".join(lines) + "\n"
 
 
@@ -400,6 +468,22 @@ def save(directory: str, result: dict):
     write(os.path.join(directory, name), json.dumps(result, indent=1) + "\n")
 
 
+def size(result: dict) -> int:
+    """Of what has been measured."""
+    return sum(len(row.get("turns", [])) for row in result["rows"].values())
+
+
+def collect(directory: str, pieces: list[str]):
+    """Whole cases, as times of two machines are not for comparing."""
+    there = {order(result): result for result in read(directory)}
+    for piece in pieces:
+        for result in read(piece):
+            key = order(result)
+            if key not in there or size(result) > size(there[key]):
+                there[key] = result
+                save(directory, result)
+
+
 def folder(arguments: list[str], program: str, **words) -> str:
     """The one argument of a program, a folder with results."""
     parser = argparse.ArgumentParser(prog=program, **words)
@@ -414,8 +498,11 @@ def folder(arguments: list[str], program: str, **words) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    if len(arguments) > 1:
+        os.makedirs(arguments[0], exist_ok=True)
+        collect(arguments[0], arguments[1:])
     return finish(folder(
-        arguments, "report.py",
+        arguments[:1], "report.py",
         description="the table and the targets of what run.py has measured",
         epilog="Exit status: 0; 1 when a target is missed or a row failed; "
         "2 when there is nothing to report."))

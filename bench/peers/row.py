@@ -25,6 +25,12 @@ class Row:
     # for the row, as each says.
     drop_gradients = True
     plain = 2  # steps before prepare()
+    few = False  # whether a few timed steps are enough
+
+    def recordings(self):
+        """How many graphs there are, or None of a row without; the first step
+        that adds none has replayed."""
+        return None
 
     def __init__(self, name: str, case: Case, device: str, steps: int):
         self.name = name

@@ -2,12 +2,14 @@
 """run.py - graphhooks and its peers, side by side on one GPU.
 
     run.py OUTDIR [--rows torch/layer,...] [--shapes h1024s256,...] [--quick]
+    run.py OUTDIR --rows te [--cases moe:4,...] [--budget 480] [--resume]
 
 Every row has a process of its own for each case.  The processes import what
 they need beforehand, some at a time, and then have the device one after the
 other; all rows run once, and then all of them again, so that a drift is seen.
 OUTDIR gets a JSON file for each case, table.md, and a log for each process.
-With --merge, rows that are there and not run now stay.
+With --merge, rows that are there and not run now stay; with --resume only what
+is not there runs.
 
 Exit status: 0; 1 when a target of bench/README.md is missed or a row failed;
 2, with one sentence, when the arguments are wrong or a package or a GPU is
@@ -40,13 +42,14 @@ HOST = os.path.join(HERE, "..", "..", "hosts", "pytorch")
 # In a process of its own: this one leaves the device alone.
 LOOK = """
 import importlib.util, json
-said = {"torch": "", "gpu": False, "megatron": False, "te": False}
+said = {"torch": "", "gpu": False, "megatron": False, "te": False,
+        "mamba": False}
 try:
     import torch
     said["gpu"] = torch.cuda.is_available()
 except Exception as error:
     said["torch"] = str(error) or type(error).__name__
-for name, module in (("megatron", "megatron.core"),
+for name, module in (("megatron", "megatron.core"), ("mamba", "mamba_ssm"),
                      ("te", "transformer_engine")):
     try:
         said[name] = importlib.util.find_spec(module) is not None
@@ -85,7 +88,7 @@ def look(env: dict) -> dict:
         words = done.stderr.splitlines() or [f"it ended with "
                                              f"{done.returncode}"]
         return {"torch": words[-1], "gpu": False, "megatron": False,
-                "te": False}
+                "te": False, "mamba": False}
 
 
 def lacking(row: str, found: dict, device: str) -> str:
@@ -121,13 +124,23 @@ def able(rows: list[str], found: dict, device: str) -> list[str]:
     return there
 
 
+def without_mamba(work: list, found: dict) -> list:
+    """The cases that can run."""
+    there = [case for case in work if found["mamba"] or case.kind != "mamba"]
+    if len(there) < len(work):
+        sentence = ("mamba_ssm is missing, of which Mamba layers are made; "
+                    "pip install mamba-ssm")
+        if not there:
+            stop(sentence)
+        print(f"run.py: mamba left out: {sentence}", file=sys.stderr)
+    return there
+
+
 class Worker:
     """A process that has one row and one case."""
 
     def __init__(self, row: str, turn: int, case, options, env: dict):
-        self.row = row
-        self.turn = turn
-        self.case = case
+        self.job = self.row, self.turn, self.case = row, turn, case
         self.options = options
         self.lines: queue.Queue = queue.Queue()
         self.log_path = os.path.join(
@@ -189,11 +202,11 @@ class Book:
     """All results, saved whenever there is one more."""
 
     def __init__(self, options, work: list, command: str):
-        self.outdir = options.outdir
+        self.outdir, self.resumed = options.outdir, options.resume
         self.results = {}
         there = ({report.order(result): result
                   for result in report.read(options.outdir)}
-                 if options.merge else {})
+                 if options.merge or options.resume else {})
         for case in work:
             fresh = {"case": case.to_dict(), "machine": {}, "commands": [],
                      "steps": vars(options.steps), "rows": {}}
@@ -201,16 +214,31 @@ class Book:
             result["commands"].append(command)
             for row in [row for row in options.rows
                         if cases.fits(row, case.kind)]:
-                result["rows"][row] = {"turns": []}
+                if not options.resume or self.left(result, row):
+                    result["rows"].setdefault(row, {}).pop("failed", None)
+                if not options.resume or "turns" not in result["rows"][row]:
+                    result["rows"][row] = {"turns": []}
             self.results[case.name] = result
 
-    def add(self, worker: Worker, said: dict):
-        result = self.results[worker.case.name]
-        row = result["rows"][worker.row]
+    @staticmethod
+    def left(result: dict, row: str) -> bool:
+        """Whether no time was left for it."""
+        said = result["rows"].get(row, {}).get("failed", report.LEFT_OUT)
+        return said.startswith(report.LEFT_OUT)
+
+    def has(self, row: str, turn: int, case) -> bool:
+        """Of an earlier run, which this one goes on with."""
+        there = self.results[case.name]["rows"][row]
+        return self.resumed and ("failed" in there or any(
+            one["turn"] == turn for one in there["turns"]))
+
+    def add(self, row: str, turn: int, case, said: dict):
+        result = self.results[case.name]
+        there = result["rows"][row]
         if "failed" in said:
-            row["failed"] = said["failed"]
+            there["failed"] = said["failed"]
         else:
-            row["turns"].append({"turn": worker.turn, **said["result"]})
+            there["turns"].append({"turn": turn, **said["result"]})
             result["machine"].update(said["machine"])
         report.save(self.outdir, result)
 
@@ -219,7 +247,7 @@ def drive(worker: Worker, book: Book, started: float):
     """One process at the device."""
     worker.go()
     said = worker.next(worker.options.case_limit)
-    book.add(worker, said)
+    book.add(*worker.job, said)
     print(f"{time.monotonic() - started:6.1f} s  {worker.row}, turn "
           f"{worker.turn}, {worker.case.name}"
           + (f": {said['failed']}" if "failed" in said else ""),
@@ -231,7 +259,7 @@ def ready(worker: Worker, book: Book) -> bool:
     said = worker.next(worker.options.start_limit)
     if "ready" in said:
         return True
-    book.add(worker, said)
+    book.add(*worker.job, said)
     print(f"{worker.row}, {worker.case.name}: {said['failed']}",
           file=sys.stderr)
     worker.end()
@@ -253,24 +281,50 @@ def run(options, work: list, env: dict) -> Book:
     started = time.monotonic()
     book = Book(options, work, shlex.join(["bench/peers/run.py",
                                            *sys.argv[1:]]))
-    jobs = jobs_of(options, work)
+    jobs = [job for job in jobs_of(options, work) if not book.has(*job)]
+
+    def late(row, _turn, case) -> bool:
+        lasts = cases.seconds(row, case, options.steps)
+        return bool(options.budget) and (time.monotonic() - started + lasts
+                                         > options.budget)
+
     while jobs:
         batch, jobs = jobs[:options.together], jobs[options.together:]
-        workers = [Worker(*job, options, env) for job in batch]
+        # Else many would import for nothing.
+        workers = [Worker(*job, options, env) for job in batch
+                   if not late(*job)]
         there = [worker for worker in workers if ready(worker, book)]
+        ran = []
         for worker in there:
-            if options.budget and time.monotonic() - started > options.budget:
-                leave(worker, book)
+            if late(*worker.job):
+                worker.end()
             else:
+                ran.append(worker.job)
                 drive(worker, book, started)
+        failed = [worker.job for worker in workers if worker not in there]
+        for job in batch:
+            if job not in ran + failed:
+                leave(job, options.budget, book)
     return book
 
 
-def leave(worker: Worker, book: Book):
+def leave(job: tuple, budget: int, book: Book):
     """No time is left for it; what its turn before has said stays."""
-    worker.end()
-    said = f"{report.LEFT_OUT}{worker.options.budget} s are over"
-    book.add(worker, {"failed": said})
+    book.add(*job, {"failed": f"{report.LEFT_OUT}{budget} s are over"})
+
+
+def listed(options, work: list) -> str:
+    """The cases and about how long they take."""
+    lines, sum_ = [], 0.0
+    for case in work:
+        lasts = [(row, cases.seconds(row, case, options.steps))
+                 for row, _turn, of in jobs_of(options, work) if of is case]
+        sum_ += sum(number for _, number in lasts)
+        rows = ", ".join(dict.fromkeys(f"{row} {number:.0f}"
+                                       for row, number in lasts))
+        lines.append(f"{case.name}: {sum(n for _, n in lasts):.0f} s, "
+                     f"{sum_:.0f} in all ({rows} s a turn)")
+    return "\n".join(lines)
 
 
 def chosen(text: str | None, known, what: str, usual=None) -> list[str]:
@@ -318,9 +372,14 @@ def make_parser() -> argparse.ArgumentParser:
         + "; others: " + ", ".join(cases.LONG_SHAPES) + "; with --quick: "
         + ", ".join(cases.QUICK_SHAPES))
     add("--microbatches", type=counts, metavar="N,...",
-        default=",".join(map(str, cases.MICROBATCHES)),
-        help="a case for each number of microbatches a step; %(default)s by "
-        "default")
+        help="a case for each number of microbatches a step; "
+        + ",".join(map(str, cases.MICROBATCHES)) + " by default")
+    add("--cases", metavar="SHAPE:N,...",
+        help="cases of the te rows in this order, in the place of --shapes "
+        "and --microbatches; by default, in the order of importance: "
+        + " ".join(cases.TE_CASES))
+    add("--list", action="store_true",
+        help="print the cases, and about how long the te rows take")
     add("--in-flight", type=at_least(1), default=1, metavar="N",
         help="forwards of torch's rows before the first backward, as in 1F1B; "
         "%(default)s by default")
@@ -339,13 +398,16 @@ def make_parser() -> argparse.ArgumentParser:
         help="all rows of a case after each other, so that --budget leaves "
         "whole cases out")
     add("--merge", action="store_true", help="keep rows that are in OUTDIR")
+    add("--resume", action="store_true",
+        help="go on with what is in OUTDIR: run what no time was left for")
     add("--device", choices=("cuda", "cpu"), default="cuda",
         help="cpu: a look without a GPU, best with --quick; torch/eager, and "
         "torch/compile where it is named, and no targets")
     add("--prepare-limit", type=at_least(1), default=60, metavar="S",
         help="seconds a case may record or compile; %(default)s by default")
     add("--budget", type=at_least(0), default=0, metavar="S",
-        help="seconds after which no row is started; 0, the default: none")
+        help="seconds that all may take: what would not end within them is "
+        "left out; 0, the default: no limit")
     add("--case-limit", type=at_least(1), default=150, metavar="S",
         help="seconds a case may take; %(default)s by default")
     add("--start-limit", type=at_least(1), default=180, metavar="S",
@@ -359,8 +421,10 @@ def parse(arguments: list[str]):
     options = make_parser().parse_args(arguments)
     shapes = cases.QUICK_SHAPES if options.quick else cases.SHAPES
     if options.device == "cpu":
-        if options.merge:
-            stop("--merge is for results of a GPU, so not for --device cpu")
+        for name in ("merge", "resume"):
+            if getattr(options, name):
+                stop(f"--{name} is for results of a GPU, so not for --device "
+                     "cpu")
         if options.rows is None:
             options.rows = ",".join(cases.ON_CPU_BY_DEFAULT)
     for name, rows in cases.SETS.items():
@@ -375,31 +439,59 @@ def parse(arguments: list[str]):
         else {**shapes, **cases.LONG_SHAPES}
     if te:
         usual = shapes = cases.TE_KINDS
+    elif options.cases:
+        stop("--cases is for the te rows: add --rows te")
     names = chosen(options.shapes, shapes, "shape", usual)
-    options.steps = cases.QUICK_STEPS if options.quick else cases.Steps()
+    options.steps = cases.QUICK_STEPS if options.quick \
+        else cases.TE_STEPS if te else cases.Steps()
     asked = {name: count for name in ("timed", "issued")
              if (count := getattr(options, name)) is not None}
     options.steps = dataclasses.replace(options.steps, **asked)
     if options.quick:
         options.turns = 1
     if te:
-        return options, cases.te_cases(names, options.microbatches)
+        return options, te_work(options, names)
+    options.microbatches = options.microbatches or cases.MICROBATCHES
     work = [case for case in cases.cases(shapes, options.microbatches,
                                          options.in_flight)
             if case.shape in names]
     return options, work
 
 
+def te_work(options, kinds: list) -> list:
+    """Case by case, so that --budget leaves whole ones out."""
+    options.by_case = True
+    known = [f"{kind}:{count}" for kind in kinds
+             for count in options.microbatches or ()]
+    if not options.shapes and not options.microbatches:
+        known = cases.TE_CASES
+    elif not options.microbatches:
+        known = [word for word in cases.TE_CASES
+                 if word.split(":")[0] in kinds]
+    words = options.cases.split(",") if options.cases else known
+    for word in words:
+        kind, _, count = word.partition(":")
+        if kind not in cases.TE_KINDS or not count.isdecimal() \
+                or int(count) < 1:
+            stop(f"no case {word}; there are {', '.join(cases.TE_KINDS)}, "
+                 "each with a number of microbatches, such as moe:4")
+    return cases.te_cases(words)
+
+
 def main() -> int:
     options, work = parse(sys.argv[1:])
+    if options.list:
+        print(listed(options, work))
+        return 0
     try:
         os.makedirs(os.path.join(options.outdir, "logs"), exist_ok=True)
     except OSError as error:
         stop(f"{options.outdir} is no folder to write to: {error.strerror}")
     with tempfile.TemporaryDirectory(prefix="peers-") as inductor:
         env = environment(inductor)
-        options.rows = able(options.rows, look(env), options.device)
-        run(options, work, env)
+        found = look(env)
+        options.rows = able(options.rows, found, options.device)
+        run(options, without_mamba(work, found), env)
     return report.finish(options.outdir)
 
 

@@ -24,22 +24,38 @@ from megatron.core.optimizer import get_megatron_optimizer  # noqa: E402,F401
 from row import LEARNING_RATE, SEED, Row  # noqa: E402
 
 
+# What a kind of the bench is to the example, where that has no such name.
+KINDS = {"offload": {"kind": "dense", "scope": "attn"},
+         "delay": {"kind": "moe"}, "mamba": {"kind": "hybrid"}}
+MORE = {"": {}, "offload": {"offload": "core_attn"}, "delay": {"delay": True}}
+
+
 class Eager(Row):
     """The others are this one with something turned on."""
 
     graphs = "off"
+    spec = "te"
+    few = True
     options: dict = {}  # of an attach
 
-    def build(self):
+    def shape(self) -> megatron_model.Shape:
         case = self.case
+        more = MORE[self.name.partition("+")[2]]
+        return megatron_model.Shape(**{
+            "kind": case.kind, "spec": self.spec, "layers": case.layers,
+            "hidden": case.hidden,
+            "heads": case.heads, "sequence": case.sequence,
+            "batch": case.batch, "vocabulary": case.vocabulary,
+            "fp8": case.fp8, "experts": case.experts,
+            "pattern": case.pattern, **KINDS.get(case.kind, {}), **more})
+
+    def build(self):
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False
         megatron_model.start(self.device)
-        shape = megatron_model.Shape(
-            kind=case.kind, layers=case.layers, hidden=case.hidden,
-            heads=case.heads, sequence=case.sequence, batch=case.batch,
-            vocabulary=case.vocabulary, fp8=case.fp8, experts=case.experts,
-            pattern=case.pattern)
+        shape = self.shape()
+        if shape.offload:  # whose groups are counted by layers
+            self.by_layer = False
         self.training = megatron_model.Megatron(
             shape, self.graphs, self.device, number=SEED, rate=LEARNING_RATE,
             warmup=self.plain, **self.options)
@@ -47,6 +63,9 @@ class Eager(Row):
 
     def prepare(self):
         self.training.graphs.make(self.case.microbatches)
+
+    def recordings(self):
+        return self.training.graphs.stats().get("recordings")
 
     def passes(self, step: int):
         losses = self.training.passes(
@@ -68,20 +87,33 @@ class Eager(Row):
 
 class TransformerEngine(Eager):
     graphs = "te"
+    few = False
 
 
-class Local(Eager):
+class Local(TransformerEngine):
     graphs = "local"
 
 
-class FullIteration(Eager):
+class FullIteration(TransformerEngine):
     graphs = "full_iteration"
     by_layer = False
 
 
-class Scope(Eager):
+class Scope(TransformerEngine):
     graphs = "scope"
     options = {"verify": "off"}
+
+    def build(self):
+        super().build()
+        # What moves activations does so from the first step on, as Megatron's
+        # own offload does.
+        self.attached = bool(self.training.shape.offload)
+        if self.attached:
+            self.training.graphs.make()
+
+    def prepare(self):
+        if not self.attached:
+            super().prepare()
 
 
 class Chunk(Scope):
@@ -89,4 +121,6 @@ class Chunk(Scope):
 
 
 ROWS = {"eager": Eager, "te": TransformerEngine, "local": Local,
-        "full_iteration": FullIteration, "scope": Scope, "chunk": Chunk}
+        "full_iteration": FullIteration, "scope": Scope, "chunk": Chunk,
+        **{f"te+{more}": TransformerEngine for more in MORE if more},
+        **{f"scope+{more}": Scope for more in MORE if more}}

@@ -84,7 +84,8 @@ def main() -> int:
             import te_rows as rows
         else:
             import torch_rows as rows
-        if kind in ("layer", "scope", "chunk") or kind.endswith("+offload"):
+        if kind.split("+")[0] in ("layer", "scope", "chunk") \
+                or backend == "torch" and kind.endswith("+offload"):
             import graphhooks.torch.attach.attached  # noqa: F401 - in time
         import measure
     except Exception as error:

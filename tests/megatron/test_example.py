@@ -62,8 +62,6 @@ def test_all_is_equal_and_all_replays(example, tmp_path, kind, modes):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["--compare", "off,full_iteration", *_COUNTS],
-     "full_iteration is one graph of all microbatches of a step"),
     (["--in-flight", "2"], "--in-flight is the schedule's here"),
     (["--kind", "mla"], "local spec has no layers of mla; --spec te has"),
     (["--fp8", "delayed"], "--fp8 is of Transformer Engine's modules"),

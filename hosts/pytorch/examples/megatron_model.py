@@ -33,7 +33,7 @@ _IMPL = {"te": "transformer_engine", "local": "local",
          "full_iteration": "full_iteration"}
 _WARMUP = 3  # steps before Megatron makes graphs, by its default
 
-KINDS = ("dense", "moe", "moe_pad", "mla", "mla_moe", "hybrid")
+KINDS = ("dense", "moe", "moe_pad", "mla", "mla_moe", "hybrid", "mtp")
 RECIPES = ("delayed", "tensorwise", "blockwise")
 PATTERN = "M*-E"  # of a hybrid: Mamba, attention, MLP, experts
 # What can be captured of experts whose tokens the host counts.
@@ -73,6 +73,8 @@ class Shape:
     topk: int = 2
     pattern: str = PATTERN
     scope: str | None = None  # Megatron's words; None: the kind's
+    offload: str = ""  # Megatron's words too, from the first step on
+    delay: bool = False  # gradients of weights, by Megatron's overlap
 
     @property
     def words(self) -> str:
@@ -177,6 +179,11 @@ def make_config(shape: Shape, graphs: str, device: torch.device,
     if shape.fp8:
         chosen.update(fp8="hybrid", fp8_recipe=shape.fp8,
                       fp8_amax_history_len=16, fp8_amax_compute_algo="max")
+    if shape.offload:
+        chosen.update(fine_grained_activation_offloading=True,
+                      offload_modules=shape.offload.split(","))
+    if shape.kind == "mtp":
+        chosen.update(mtp_num_layers=1, mtp_loss_scaling_factor=0.1)
     if shape.moe:
         chosen.update(
             num_moe_experts=shape.experts, moe_router_topk=shape.topk,
@@ -187,6 +194,16 @@ def make_config(shape: Shape, graphs: str, device: torch.device,
     if shape.kind == "moe_pad":
         chosen.update(moe_expert_capacity_factor=1.0,
                       moe_pad_expert_input_to_capacity=True)
+    if shape.kind == "mla_moe":  # as DeepSeek-V3 is, in small
+        chosen.update(
+            moe_layer_freq=[0] + [1] * (shape.layers - 1),
+            moe_shared_expert_intermediate_size=shape.hidden,
+            moe_router_score_function="sigmoid",
+            moe_router_enable_expert_bias=True,
+            moe_router_num_groups=4, moe_router_group_topk=2,
+            moe_router_topk_scaling_factor=2.5,
+            moe_router_load_balancing_type="seq_aux_loss",
+            moe_aux_loss_coeff=1e-4)
     if shape.mla:
         chosen.update(multi_latent_attention=True, rope_type="rope",
                       apply_rope_fusion=False, q_lora_rank=shape.hidden // 4,
@@ -194,7 +211,27 @@ def make_config(shape: Shape, graphs: str, device: torch.device,
                       qk_pos_emb_head_dim=32, v_head_dim=64)
     if shape.kind == "hybrid":
         chosen["is_hybrid_model"] = True
-    return (MLATransformerConfig if shape.mla else TransformerConfig)(**chosen)
+    config = (MLATransformerConfig if shape.mla
+              else TransformerConfig)(**chosen)
+    if shape.delay:  # which Megatron's check refuses to one rank
+        config.overlap_moe_expert_parallel_comm = True
+        config.delay_wgrad_compute = True
+        _exchange_copies()
+    return config
+
+
+def _exchange_copies() -> None:
+    """What one rank sends itself is another tensor, as what several exchange
+    is: Megatron's overlap empties the one that was sent."""
+    from megatron.core.transformer.moe import token_dispatcher
+
+    def exchanged(group, tensor, *sizes, **more):
+        got = exchange(group, tensor, *sizes, **more)
+        return got.clone() if group.size() == 1 else got
+
+    exchange = token_dispatcher.all_to_all
+    if exchange.__name__ != "exchanged":
+        token_dispatcher.all_to_all = exchanged
 
 
 def make_model(shape: Shape, config):
@@ -209,16 +246,31 @@ def make_model(shape: Shape, config):
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt import gpt_layer_specs as specs
 
-    chosen = {}
-    if shape.moe:
-        chosen = dict(num_experts=shape.experts,
-                      moe_grouped_gemm=config.moe_grouped_gemm)
-    make = specs.get_gpt_layer_with_transformer_engine_spec \
-        if shape.spec == "te" else specs.get_gpt_layer_local_spec
+    te = shape.spec == "te"
+    spec = specs.get_gpt_decoder_block_spec(config, te)
+    predicts = specs.get_gpt_mtp_block_spec(config, spec, te) \
+        if config.mtp_num_layers else None
     return GPTModel(
-        config, make(multi_latent_attention=shape.mla, **chosen),
-        shape.vocabulary, shape.sequence, position_embedding_type="rope",
+        config, spec, shape.vocabulary, shape.sequence,
+        position_embedding_type="rope", mtp_block_spec=predicts,
         share_embeddings_and_output_weights=False)
+
+
+def forget() -> None:
+    """What Megatron and Transformer Engine keep in the process of models that
+    were there before."""
+    from megatron.core.transformer.moe.moe_logging import \
+        destroy_moe_metrics_tracker
+    from megatron.core.transformer.multi_token_prediction import \
+        MTPLossLoggingHelper
+
+    destroy_moe_metrics_tracker()
+    MTPLossLoggingHelper.tracker = {}
+    if installed("transformer_engine"):
+        from transformer_engine.pytorch.quantization import \
+            FP8GlobalStateManager
+
+        FP8GlobalStateManager.reset()
 
 
 def wrap(model, config, device: torch.device):
@@ -258,6 +310,7 @@ class Megatron:
         from megatron.core.pipeline_parallel import get_forward_backward_func
 
         self.shape, self.device = shape, device
+        forget()
         seed(number, device, anew=True)
         self.config = make_config(shape, graphs, device, warmup)
         self.core = make_model(shape, self.config).to(device)
@@ -276,16 +329,17 @@ class Megatron:
         seed(number + 1, device)
         self.graphs = _GRAPHS[graphs](self, graphs, options)
 
-    def _forward(self, data, model):
+    def _forward(self, data, model, return_schedule_plan=False):
         batch = next(data)
-        out = model(batch["tokens"], batch["places"], None,
-                    labels=batch["targets"])
 
         def loss(out):
             value = out.float().mean()
             return value, {"loss": value.detach().clone()}
 
-        return out, loss
+        if return_schedule_plan:  # the schedule runs it, piece by piece
+            model = self.core.build_schedule_plan
+        return model(batch["tokens"], batch["places"], None,
+                     labels=batch["targets"]), loss
 
     def passes(self, batches, forward_only: bool = False) -> list:
         """Forwards and backwards of a step; the loss of each microbatch."""
@@ -426,34 +480,42 @@ class Local(Off):
 
 
 class FullIteration(Off):
-    """Megatron's graph of all passes of a step; the optimizer is outside."""
-
-    count = 0
+    """Megatron's graph of all passes of a step; the optimizer is outside.  It
+    is of one number of microbatches, so each number has its own here."""
 
     def start(self) -> None:
         from megatron.core import full_cuda_graph
 
-        kind = full_cuda_graph.FullCudaGraphWrapper
-        full_cuda_graph.StaticBufferLoader.static_buffers = {
-            "training": [], "validation": []}
-        self.whole = self.training.schedule = kind(
+        self.kind = full_cuda_graph.FullCudaGraphWrapper
+        self.loader = full_cuda_graph.StaticBufferLoader
+        self.kept: dict = {}  # by number: what Megatron keeps in classes
+        self.training.schedule = self.kind(
             self.training.schedule, cuda_graph_warmup_steps=self.warmup)
+        self.take(0)
+
+    def take(self, count: int) -> None:
+        def each(make):
+            return {"training": make(), "validation": make()}
+
+        if count not in self.kept:
+            self.kept[count] = (each(list), each(int), each(lambda: None),
+                                each(lambda: None))
+        self.loader.static_buffers, self.kind.curr_iteration, \
+            self.kind.cuda_graph, self.kind.result = self.kept[count]
 
     def before_step(self, count: int) -> None:
         super().before_step(count)
-        if self.count not in (0, count):
-            raise ValueError(
-                f"full_iteration is one graph of {self.count} microbatches, "
-                f"and a step has {count}: give one number of --microbatches")
-        self.count = count
+        self.take(count)
 
     def stats(self) -> dict:
-        made = self.whole.cuda_graph["training"] is not None
-        return {"recordings": int(made), "replays": made * (
-            self.whole.curr_iter("training") - self.warmup)}
+        made = [steps["training"] - self.warmup
+                for _, steps, graphs, _ in self.kept.values()
+                if graphs["training"] is not None]
+        return {"recordings": len(made), "replays": sum(made)}
 
     def detach(self) -> None:
-        self.whole.reset_cuda_graph()
+        self.kept.clear()
+        self.take(0)
 
 
 class Hooked(Off):
@@ -468,8 +530,13 @@ class Hooked(Off):
         scope = training.shape.words if self.name == "scope" else ""
         if self.name == "chunk":
             self.options["granularity"] = "chunk"
+        config = training.config
+        ranks = config.expert_model_parallel_size
+        if training.shape.delay:  # which is checked, as Megatron does
+            config.expert_model_parallel_size = 2
         self.attached = graphhooks.megatron.attach(
             training.model, scope=scope, **self.options)
+        config.expert_model_parallel_size = ranks
         self.stats, self.explain = self.attached.stats, self.attached.explain
 
     def detach(self) -> None:

@@ -48,10 +48,6 @@ class Recipe(common.Recipe):
         if args.in_flight > 1:
             raise options.Fault("--in-flight is the schedule's here, which "
                                 "has one microbatch in flight on one rank")
-        if len(set(args.microbatches)) > 1 and "full_iteration" in wanted:
-            raise options.Fault("full_iteration is one graph of all "
-                                "microbatches of a step: give one number of "
-                                "--microbatches, or leave it out")
         try:
             megatron.look(shape_of(args), wanted)
         except megatron.Missing as missing:

@@ -306,6 +306,10 @@ def test_rows_take_turns_and_the_slow_one_has_a_single_turn(peers):
     (["--microbatches", "1,x"], "'x' is no number from 1 on"),
     (["--turns", "0"], "'0' is no number from 1 on"),
     (["--timed", "1"], "'1' is no number from 2 on"),
+    (["--device", "cpu", "--resume"], "--resume is for results of a GPU"),
+    (["--cases", "moe:4"], "--cases is for the te rows: add --rows te"),
+    (["--rows", "te", "--cases", "moe:4,no:4"], "no case no:4; there are d"),
+    (["--rows", "te", "--cases", "moe"], "no case moe; there are dense"),
 ], ids=" ".join)
 def test_a_wrong_argument_is_named_with_those_there_are(peers, capsys, words,
                                                         said):
@@ -341,7 +345,6 @@ def test_rows_of_transformer_engine_have_shapes_of_their_own(peers, capsys):
     assert ("te/chunk", "moe") not in jobs
     assert ("te/full_iteration", "moe") not in jobs
     assert ("te/local", "moe") not in jobs
-    options.by_case = True
     assert [job[2].kind for job in peers["run"].jobs_of(options, work)] \
         == ["dense"] * 6 + ["moe"] * 3
     with pytest.raises(SystemExit):
@@ -365,7 +368,130 @@ def test_targets_of_transformer_engines_rows(report):
     assert "## dense: 24 layers" in report.table(said)
 
 
-ALL = {"torch": "", "gpu": True, "megatron": True, "te": True}
+def test_time_to_the_first_replayed_step_is_in_steps_of_eager(peers, report):
+    slow = {**turn(9.0), "first_replayed_s": 0.2}
+    said = result(te__eager={"turns": [turn(40.0)]},
+                  te__scope={"turns": [slow, {**slow,
+                                              "first_replayed_s": 0.196}]},
+                  te__chunk={"turns": [{**slow, "first_replayed_s": 0.21}]})
+    said["case"]["kind"] = "dense"
+    found = judged(report, said)
+    what = "time to the first replayed step, in steps: te/{} against te/eager"
+    assert found[what.format("scope")]["ratio"] == pytest.approx(4.95)
+    assert found[what.format("scope")]["said"] == "met"
+    assert found[what.format("chunk")]["said"] == "missed"
+    table = cells(peers["brief"].table("first", peers["brief"].first, [said]))
+    assert [row[1] for row in table[2:]] == ["5.0", "5.2"]
+
+
+def test_what_offload_frees_is_said_beside_what_it_can_free(peers, report):
+    def settled(step, size):
+        one = turn(step)
+        one["memory"]["settled"] = size + one["memory"]["device_before"]
+        return {"turns": [one]}
+
+    case = peers["cases"].te_cases(["offload:4"])[0]
+    could = 3 * 2 * 4096 * 2048 * 7
+    said = result(te__te=settled(10.0, 4 * could),
+                  te__scope=settled(8.0, 3 * could),
+                  **{"te__te+offload": settled(15.0, 3.5 * could),
+                     "te__scope+offload": settled(10.0, 2.25 * could)})
+    said["case"] = case.to_dict()
+    found = judged(report, said)
+    assert found["step: te/scope+offload against te/te+offload"]["ratio"] \
+        == pytest.approx(2 / 3)
+    rows = cells(report.table(said).split("\n\n")[-1])
+    assert [row[1:] for row in rows[2:]] == [
+        ["1.500", "0.16", "0.33", "0.50"], ["1.250", "0.25", "0.33", "0.75"]]
+
+
+def test_cases_of_transformer_engine_come_in_their_order(peers):
+    parse = peers["run"].parse
+    _, work = parse(["out", "--rows", "te"])
+    assert [f"{case.kind}:{case.microbatches}" for case in work[:3]] \
+        == ["dense:4", "moe:4", "moe_pad:4"]
+    assert len({case.name for case in work}) == len(work) \
+        == len(peers["cases"].TE_CASES)
+    assert {case.microbatches for case in work} == {1, 4, 8}
+    _, work = parse(["out", "--rows", "te", "--cases", "delay:2,dense:1"])
+    assert [case.kind for case in work] == ["delay", "dense"]
+    _, work = parse(["out", "--rows", "te", "--shapes", "dense_large"])
+    assert [(case.layers, case.hidden, case.sequence, case.microbatches)
+            for case in work] == [(16, 4096, 4096, 4)]
+    # What has more is beside the same without, in a case of its own.
+    fits, rows = peers["cases"].fits, peers["cases"].TE_ROWS
+    assert [row for row in rows if fits(row, "offload")] == [
+        "te/eager", "te/te", "te/scope", "te/te+offload", "te/scope+offload"]
+    assert not any("+" in row for row in rows if fits(row, "moe"))
+
+
+def test_a_run_goes_on_where_time_was_up(peers, report, tmp_path):
+    run = peers["run"]
+    words = [str(tmp_path), "--rows", "te/te,te/scope,te/chunk",
+             "--cases", "dense:4,moe:4"]
+    options, work = run.parse(words)
+    book = run.Book(options, work, "first")
+    job = ("te/te", 0, work[0])
+    assert not book.has(*job)
+    book.add(*job, {"result": turn(), "machine": {}})
+    book.add("te/scope", 0, work[0], {"failed": "RuntimeError: no"})
+    run.leave(("te/te", 1, work[0]), 480, book)
+    run.leave(("te/chunk", 0, work[0]), 480, book)
+    options, work = run.parse([*words, "--resume"])
+    book = run.Book(options, work, "second")
+    left = [job for job in run.jobs_of(options, work) if not book.has(*job)]
+    assert [(row, turn_, case.kind) for row, turn_, case in left] == [
+        ("te/chunk", 0, "dense"), ("te/te", 1, "dense"),
+        ("te/chunk", 1, "dense"), ("te/te", 0, "moe"), ("te/scope", 0, "moe"),
+        ("te/te", 1, "moe"), ("te/scope", 1, "moe")]
+    there = book.results[work[0].name]
+    assert there["commands"] == ["first", "second"]
+    assert there["rows"]["te/scope"]["failed"] == "RuntimeError: no"
+    assert "failed" not in there["rows"]["te/te"]
+    options, work = run.parse(words)
+    assert run.Book(options, work, "")\
+        .results[work[0].name]["rows"]["te/te"] == {"turns": []}
+
+
+def test_pieces_give_their_fullest_cases(report, tmp_path):
+    for name, cases in {
+            "a": [result(te__te={"turns": [turn(1.0)]}),
+                  result(hidden=2048, te__te={"turns": [turn(2.0)] * 2})],
+            "b": [result(te__te={"turns": [turn(3.0)] * 2}),
+                  result(hidden=2048, te__te={"turns": [turn(4.0)]})]}.items():
+        (tmp_path / name).mkdir()
+        for case in cases:
+            report.save(str(tmp_path / name), case)
+    out = str(tmp_path / "out")
+    assert report.main([out, str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert [case["rows"]["te/te"]["summary"]["step_ms"]["median"]
+            for case in report.read(out)] == [3.0, 2.0]
+
+
+def test_what_would_not_end_in_time_is_not_begun(peers, tmp_path, monkeypatch):
+    run = peers["run"]
+    options, work = run.parse([str(tmp_path), "--rows", "te/te,te/scope",
+                               "--cases", "dense:4", "--budget", "5"])
+    monkeypatch.setattr(run, "Worker", lambda *_: pytest.fail("it began"))
+    book = run.run(options, work, {})
+    rows = book.results[work[0].name]["rows"]
+    assert [row["failed"] for row in rows.values()] \
+        == ["left out: 5 s are over"] * 2
+    words = run.listed(options, work)
+    assert words.startswith("dense_h1024s512m4: ") and "te/scope" in words
+
+
+def test_without_mamba_its_cases_are_left_out(peers, capsys):
+    run, te_cases = peers["run"], peers["cases"].te_cases
+    work = te_cases(["mamba:4", "moe:4"])
+    assert run.without_mamba(work, ALL) == work
+    assert run.without_mamba(work, {**ALL, "mamba": False}) == work[1:]
+    assert "mamba left out: mamba_ssm is missing" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run.without_mamba(work[:1], {**ALL, "mamba": False})
+
+
+ALL = {"torch": "", "gpu": True, "megatron": True, "te": True, "mamba": True}
 
 
 def test_with_all_there_is_every_row_runs(peers, capsys):
