@@ -195,6 +195,13 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
                                  void *stream, gh_error *err);
 gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
                                gh_error *err);
+/* The same two where an edge must not be missing, as memory is given away: if
+ * the driver refuses, they wait until the work has ended instead.  `event` NULL:
+ * none could be made. */
+void gh_device_event_must_record(struct gh_device *dev, void *event,
+                                 void *stream);
+void gh_device_event_must_wait(struct gh_device *dev, void *waiter,
+                               void *event);
 /* Whether the work before the event has ended. */
 gh_status gh_device_event_ask(struct gh_device *dev, void *event,
                               bool *ended_p, gh_error *err);

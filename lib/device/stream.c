@@ -245,6 +245,26 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
                           (waiter, event, CU_EVENT_WAIT_DEFAULT));
 }
 
+void gh_device_event_must_record(struct gh_device *dev, void *event,
+                                 void *stream)
+{
+    const bool recorded =
+        event != NULL &&
+        gh_device_event_record(dev, event, stream, NULL) == GH_OK;
+
+    if (!recorded && !gh_device_is_capturing(dev, stream)) {
+        (void)gh_device_stream_wait(dev, stream, NULL);
+    }
+}
+
+void gh_device_event_must_wait(struct gh_device *dev, void *waiter,
+                               void *event)
+{
+    if (gh_device_event_wait(dev, waiter, event, NULL) != GH_OK) {
+        (void)gh_device_event_sync(dev, event, NULL);
+    }
+}
+
 bool gh_device_event_has_ended(struct gh_device *dev, void *event)
 {
     return dev->drv.cuEventQuery(event) == CUDA_SUCCESS;

@@ -259,18 +259,33 @@ void gh_pinned_trim(struct gh_pinned *pinned, uint64_t bytes, uint64_t keep)
 }
 
 gh_status gh_pinned_wait(const struct gh_pinned *pinned,
-                         const struct gh_pinned_block *block, void *stream,
+                         struct gh_pinned_block *block, void *stream,
                          gh_error *err)
 {
-    return block->used
-               ? gh_device_event_wait(pinned->dev, stream, block->copied, err)
-               : GH_OK;
+    gh_status status = GH_OK;
+
+    if (block->unmarked != NULL) {
+        status = gh_pinned_mark(pinned, block, block->unmarked, err);
+    }
+    if (status == GH_OK && block->used) {
+        status = gh_device_event_wait(pinned->dev, stream, block->copied, err);
+    }
+    if (status == GH_OK) {
+        block->unmarked = stream;
+    }
+    return status;
 }
 
 gh_status gh_pinned_mark(const struct gh_pinned *pinned,
                          struct gh_pinned_block *block, void *stream,
                          gh_error *err)
 {
-    block->used = true;
-    return gh_device_event_record(pinned->dev, block->copied, stream, err);
+    gh_status status =
+        gh_device_event_record(pinned->dev, block->copied, stream, err);
+
+    if (status == GH_OK) {
+        block->used = true;
+        block->unmarked = NULL;
+    }
+    return status;
 }

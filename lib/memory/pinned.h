@@ -3,7 +3,8 @@
  *
  * A block is a size and an event.  Its owner waits for the event before every
  * copy from or to the block, as the last one may be of an owner before, and
- * records it after.  Giving back is O(1); taking is O(1) in the blocks, and
+ * records it after.  Where the driver refuses the record, the next wait makes up
+ * for it, so that a block may be given back whatever has failed.  Giving back is O(1); taking is O(1) in the blocks, and
  * linear in the sizes that a session has, which are few.  Blocks that were
  * given back go to the driver only at the end, or when they are trimmed.
  * Blocks are on the NUMA node of the device, where the machine tells it.
@@ -20,6 +21,8 @@ struct gh_pinned_block {
     uint64_t bytes;
     void *copied;                 /* an event, after the last copy */
     bool used;                    /* `copied` has been recorded */
+    void *unmarked; /* a stream whose copies `copied` does not cover yet; NULL:
+                       there is none.  It lives as long as the block. */
     struct gh_pinned_size *size;
     struct gh_pinned_block *next; /* of its size: free; else of all */
     struct gh_pinned_block *older;
@@ -69,7 +72,7 @@ uint64_t gh_pinned_room(const struct gh_pinned *pinned);
 
 /* Before a copy from or to the block: the stream waits for the last one. */
 gh_status gh_pinned_wait(const struct gh_pinned *pinned,
-                         const struct gh_pinned_block *block, void *stream,
+                         struct gh_pinned_block *block, void *stream,
                          gh_error *err);
 /* After it: the next copy waits for what the stream has so far. */
 gh_status gh_pinned_mark(const struct gh_pinned *pinned,

@@ -87,7 +87,8 @@ static gh_status copy_back(struct gh_offload *o, struct gh_instance *i,
     if (status == GH_OK) {
         status = gh_pinned_mark(&o->pinned, i->block, o->back, err);
     }
-    if (status != GH_OK) {
+    if (status != GH_OK) { /* some of it may be issued */
+        gh_device_event_must_record(o->dev, back->filled, o->back);
         return status;
     }
     gh_ring_hold(&i->group->size_class->back, back, i);
@@ -105,12 +106,10 @@ void gh_move_again(struct gh_offload *o, struct gh_instance *i, void *stream)
     if (back == NULL) {
         return;
     }
-    status = gh_device_event_record(o->dev, back->read, stream, NULL);
-    if (status == GH_OK) {
-        status = copy_back(o, i, back, NULL);
-    }
-    if (status == GH_OK && state == GH_INSTANCE_READING) {
-        status = gh_device_event_wait(o->dev, stream, back->filled, NULL);
+    gh_device_event_must_record(o->dev, back->read, stream);
+    status = copy_back(o, i, back, NULL);
+    if (state == GH_INSTANCE_READING) {
+        gh_device_event_must_wait(o->dev, stream, back->filled);
     }
     i->state = state;
     if (status != GH_OK && state != GH_INSTANCE_READING) {

@@ -287,8 +287,11 @@ static void spoil_ring(struct gh_offload *o, const struct gh_ring *ring,
     for (uint32_t b = 0; b < ring->n; b++) {
         const struct gh_ring_buffer *buffer = ring->buffers[b];
 
+        /* A copy back that nobody has read is behind `filled` alone. */
         if (buffer->holder == NULL &&
             gh_device_event_wait(o->dev, stream, buffer->read, NULL) ==
+                GH_OK &&
+            gh_device_event_wait(o->dev, stream, buffer->filled, NULL) ==
                 GH_OK) {
             gh_device_spoil(o->dev, buffer->address, ring->bytes,
                             (uint8_t)(0x30 + (o->spoilt & 0xF)), stream,

@@ -61,46 +61,44 @@ void gh_move_end(struct gh_offload *o, struct gh_instance *i)
 
 /* Without a slot, only this event orders one user of the instance's memory
  * after the other. */
-gh_status gh_move_note_end(struct gh_offload *o, struct gh_instance *i,
-                           gh_error *err)
+void gh_move_note_end(struct gh_offload *o, struct gh_instance *i)
 {
-    gh_status status = GH_OK;
-
     gh_move_discard(o, i->held, i->stays, i->stream, NULL);
     if (i->slot != GH_SLOT_NONE || i->stays == 0) {
-        return GH_OK;
+        return;
     }
     if (i->ended == NULL) {
-        status = gh_device_event_create(o->dev, &i->ended, err);
+        (void)gh_device_event_create(o->dev, &i->ended, NULL);
     }
-    return status == GH_OK
-               ? gh_device_event_record(o->dev, i->ended, i->stream, err)
-               : status;
+    gh_device_event_must_record(o->dev, i->ended, i->stream);
 }
 
 /* ---- what is given up -------------------------------------------------- */
 
 /* Orders the next writer of the buffer after the writers so far, and after what
- * was issued of the copy.  The next copy of the block comes after them too. */
+ * was issued of the copy.  The block orders its next copy by itself. */
 static void let_out_go(struct gh_offload *o, const struct gh_instance *i)
 {
-    if (i->out != NULL) {
-        (void)gh_device_event_record(o->dev, i->out->filled, i->stream, NULL);
-        (void)gh_device_event_wait(o->dev, o->out, i->out->filled, NULL);
-        gh_move_discard(o, i->out->address, i->bytes, o->out, NULL);
-        (void)gh_device_event_record(o->dev, i->out->read, o->out, NULL);
-    }
-    if (i->block != NULL) {
-        (void)gh_pinned_wait(&o->pinned, i->block, o->out, NULL);
-        (void)gh_pinned_mark(&o->pinned, i->block, o->out, NULL);
-    }
+    gh_device_event_must_record(o->dev, i->out->filled, i->stream);
+    gh_device_event_must_wait(o->dev, o->out, i->out->filled);
+    gh_move_discard(o, i->out->address, i->bytes, o->out, NULL);
+    gh_device_event_must_record(o->dev, i->out->read, o->out);
 }
 
-/* The copy may have been issued in part, so the loan ends when its mark is
- * reached. */
+/* The host's stream may copy a part of the memory, and the copy out may have
+ * been issued in part, so the loan ends when its mark has come after both. */
 static void let_lent_go(struct gh_offload *o, struct gh_instance *i)
 {
-    if (gh_device_event_record(o->dev, i->loan->mark, o->out, NULL) == GH_OK) {
+    void *mark = i->loan->mark;
+    gh_status status = gh_device_event_record(o->dev, mark, i->stream, NULL);
+
+    if (status == GH_OK) {
+        status = gh_device_event_wait(o->dev, o->out, mark, NULL);
+    }
+    if (status == GH_OK) {
+        status = gh_device_event_record(o->dev, mark, o->out, NULL);
+    }
+    if (status == GH_OK) {
         gh_loans_leave(&o->loans, i->loan, i->size_class);
     } else {
         gh_loans_lose(&o->loans, i->loan);
@@ -108,11 +106,19 @@ static void let_lent_go(struct gh_offload *o, struct gh_instance *i)
     i->loan = NULL;
 }
 
+/* A reader is on the host's stream, and a copy that nobody has read yet on that
+ * of the copies back, which also waits for the reader before. */
 void gh_move_unload(struct gh_offload *o, struct gh_instance *i)
 {
+    const bool is_read = i->state != GH_INSTANCE_BACK;
+    void *stream = is_read ? i->stream : o->back;
+
     if (i->back != NULL) {
-        gh_move_discard(o, i->back->address, i->bytes, i->stream, NULL);
-        (void)gh_device_event_record(o->dev, i->back->read, i->stream, NULL);
+        if (!is_read) {
+            gh_device_event_must_wait(o->dev, stream, i->back->read);
+        }
+        gh_move_discard(o, i->back->address, i->bytes, stream, NULL);
+        gh_device_event_must_record(o->dev, i->back->read, stream);
         i->back->holder = NULL;
         i->back = NULL;
     }
@@ -124,17 +130,17 @@ void gh_move_abandon(struct gh_offload *o, struct gh_instance *i)
     if (i->state == GH_INSTANCE_QUEUED) {
         gh_move_unqueue(o, i);
     }
-    if (i->out != NULL || (i->goes && i->loan != NULL)) {
+    if (i->out != NULL) {
         let_out_go(o, i);
     }
     if (i->goes && i->loan != NULL) {
         let_lent_go(o, i);
     }
-    if (i->state == GH_INSTANCE_READING) {
+    if (i->back != NULL) {
         gh_move_unload(o, i);
     }
     if (i->slot == GH_SLOT_NONE) { /* a slot may be another one's by now */
-        (void)gh_move_note_end(o, i, NULL);
+        gh_move_note_end(o, i);
     }
     gh_move_unlink(o, i);
     gh_move_end(o, i);

@@ -132,12 +132,10 @@ static gh_status finish(struct gh_offload *o, struct gh_instance *i,
         gh_move_discard(o, i->back->address, i->bytes, i->stream, NULL);
         status = gh_device_event_record(o->dev, i->back->read, i->stream, err);
     }
-    if (status == GH_OK) {
-        status = gh_move_note_end(o, i, err);
-    }
     if (status != GH_OK) {
         return status;
     }
+    gh_move_note_end(o, i);
     gh_loans_end_instance(&o->loans, i);
     gh_move_end(o, i);
     gh_move_ahead(o, i);

@@ -229,20 +229,14 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
 /* ---- commit ------------------------------------------------------------ */
 
 /* No backward follows: the buffer is free once this forward has run. */
-static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
-                                gh_error *err)
+static void end_for_nobody(struct gh_offload *o, struct gh_instance *i)
 {
-    gh_status status = GH_OK;
-
     if (i->goes) {
         gh_device_discard(o->dev, i->out->address, i->bytes, i->stream, NULL);
-        status = gh_device_event_record(o->dev, i->out->read, i->stream, err);
+        gh_device_event_must_record(o->dev, i->out->read, i->stream);
     }
-    if (status == GH_OK) {
-        status = gh_move_note_end(o, i, err);
-    }
+    gh_move_note_end(o, i);
     gh_move_cancel(o, i);
-    return status;
 }
 
 /* Lets the copy read the host's own memory.  If too many copies are in flight,
@@ -314,7 +308,8 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
         gh_measure_point(o, GH_POINT_COMMIT, i, i->stream);
     }
     if (i->for_nobody) {
-        return end_for_nobody(o, i, err);
+        end_for_nobody(o, i);
+        return GH_OK;
     }
     if (gh_instance_is_own(i)) {
         status = commit_own(o, i, err);

@@ -91,8 +91,8 @@ void gh_move_discard(struct gh_offload *offload, void *address, uint64_t bytes,
 /* The last reader is issued, and `back` recorded as read. */
 void gh_move_end(struct gh_offload *offload, struct gh_instance *instance);
 /* The instance's own memory was used last on its stream. */
-gh_status gh_move_note_end(struct gh_offload *offload,
-                           struct gh_instance *instance, gh_error *err);
+void gh_move_note_end(struct gh_offload *offload,
+                      struct gh_instance *instance);
 
 /* The group is not written after all, or for nobody: all that it has is
  * free. */

@@ -78,6 +78,7 @@ static enum saver_answer cut(struct saver *saver, enum saver_call call,
 {
     const struct cut *c = saver->user;
     const bool forward = call == SAVER_SAVE || call == SAVER_COMMIT ||
+                         call == SAVER_ENTER ||
                          (call == SAVER_LOAD && !saver->has_added);
 
     (void)layer;
@@ -104,6 +105,7 @@ static bool cut_one(const struct saver_options *options, uint32_t which,
     }
     for (uint32_t s = 0; s < 5 && status == GH_OK; s++) {
         sv.watch = s == which ? cut : NULL;
+        sv.watches_entries = true;
         sv.user = &c;
         status = saver_step(&sv, 3);
         if (s == which) {
@@ -318,6 +320,73 @@ static void test_driver_calls(void)
     o.environment = silent;
     o.slots = 1;
     sweep_all(&o, "RACES=1 SEED=2", "one slot", false);
+}
+
+static enum saver_answer look_on(struct saver *saver, enum saver_call call,
+                                 uint32_t layer, uint32_t module,
+                                 uint32_t microbatch)
+{
+    (void)saver;
+    (void)call;
+    (void)layer;
+    (void)module;
+    (void)microbatch;
+    return SAVER_GO_ON;
+}
+
+/* The host gives a step up whose call has failed, and trains on: whether all is
+ * right, with the memory that the step had under way. */
+static bool trains_on(const struct saver_options *options, const char *entry,
+                      uint64_t n, uint64_t *calls_p)
+{
+    char settings[100];
+    bool right = false;
+
+    if (!open_with(options)) {
+        return false;
+    }
+    snprintf(settings, sizeof(settings), "RACES=1 SEED=%llu FAIL=%s:%llu",
+             (unsigned long long)n % 3, entry, (unsigned long long)n);
+    toy_configure(&sv.toy, settings);
+    sv.watch = look_on;
+    for (uint32_t s = 0; s < 4; s++) {
+        (void)saver_step(&sv, 3);
+    }
+    *calls_p = calls_of_entry(entry);
+    sv.watch = NULL;
+    right = steps(2, 3) && is_right();
+    saver_close(&sv);
+    return right;
+}
+
+static void test_training_goes_on(void)
+{
+    static const char *const entries[] = { "cuEventRecord", "cuStreamWaitEvent",
+                                           "cuMemcpyHtoDAsync",
+                                           "cuMemcpyDtoHAsync",
+                                           "cuEventCreate" };
+    struct saver_options o = small;
+
+    o.layers = 3;
+    o.modules = 1;
+    o.free_running = true;
+    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = "core_attn",
+                                   .min_bytes = 100 }; /* a tensor stays */
+    for (uint32_t e = 0; e < 5; e++) {
+        uint64_t calls = 0, wrong = 0, n = 1;
+
+        do {
+            const bool right = trains_on(&o, entries[e], n, &calls);
+
+            if (!right) {
+                diag("%s: call %llu", entries[e], (unsigned long long)n);
+            }
+            wrong += !right;
+            n += calls / most_of_an_entry() + 1;
+        } while (n <= calls);
+        ok(wrong == 0, "%s: the host trains on after each of %llu calls has "
+           "failed", entries[e], (unsigned long long)calls);
+    }
 }
 
 /* ---- memory of the host runs out ------------------------------------------------- */
@@ -897,5 +966,6 @@ int main(void)
     test_no_memory_for_rings();
     test_cuts();
     test_driver_calls();
+    test_training_goes_on();
     return done_testing();
 }

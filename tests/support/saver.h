@@ -61,8 +61,15 @@ struct saver_options {
     uint32_t flags; /* of gh_session_desc */
 };
 
-/* After each call of graphhooks/offload.h that the host makes. */
-enum saver_call { SAVER_SAVE, SAVER_COMMIT, SAVER_LOAD, SAVER_RELEASE };
+/* After each call of graphhooks/offload.h that the host makes, and, with
+ * watches_entries, after it has entered a pass whose parts it runs. */
+enum saver_call {
+    SAVER_SAVE,
+    SAVER_COMMIT,
+    SAVER_LOAD,
+    SAVER_RELEASE,
+    SAVER_ENTER
+};
 enum saver_answer {
     SAVER_GO_ON,
     SAVER_AGAIN, /* cancel, and enter the same pass again */
@@ -93,6 +100,7 @@ struct saver {
     uint32_t *kept_device;           /* the device's, before the step */
 
     saver_watch_fn *watch; /* NULL: none */
+    bool watches_entries;
     void *user;
     struct {
         uint32_t layer, k;

@@ -84,9 +84,13 @@ static void write_words(struct saver *sv, CUdeviceptr to, const void *from,
     }
 }
 
+/* Only the host's streams are waited for: what the library has under way on its
+ * own stays so. */
 void saver_copy_sums(struct saver *sv, bool save)
 {
-    sv->toy.drv.cuCtxSynchronize();
+    for (uint32_t s = 0; s < TOY_STREAMS; s++) {
+        sv->toy.drv.cuStreamSynchronize(sv->toy.streams[s]);
+    }
     for (uint32_t set = 0; set < sv->n_sets; set++) {
         char *kept = (char *)sv->kept_device + set * saver_sums_bytes(sv);
         const CUdeviceptr of = saver_sum(sv, set, 0, 0);
@@ -97,7 +101,7 @@ void saver_copy_sums(struct saver *sv, bool save)
             write_words(sv, of, kept, saver_sums_bytes(sv));
         }
     }
-    sv->toy.drv.cuCtxSynchronize();
+    sv->toy.drv.cuStreamSynchronize(NULL);
 }
 
 static bool is_sum_exact(struct saver *sv, uint32_t part, uint32_t k,

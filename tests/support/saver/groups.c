@@ -49,6 +49,14 @@ static enum saver_outcome heard(struct saver *sv, gh_status status,
                                  : (answer == SAVER_AGAIN ? AGAIN : STOPS);
 }
 
+enum saver_outcome saver_begin_parts(struct saver *sv,
+                                     const struct saver_work *w)
+{
+    return sv->watches_entries
+               ? heard(sv, GH_OK, SAVER_ENTER, w, w->first / 2, 0)
+               : GOES_ON;
+}
+
 /* Where the host's allocator has room for the group; not where the library
  * would align it. */
 static struct lent_block *put_group(struct saver *sv, struct saver_group *group,

@@ -225,7 +225,10 @@ static gh_status run_once(struct saver *sv, const gh_segment *s, gh_pass *pass,
     w->stream = d->stream;
     w->input = (CUdeviceptr)(uintptr_t)d->inputs[0].address;
     sv->n_pending = 0;
-    *outcome_p = run_parts(sv, w);
+    *outcome_p = saver_begin_parts(sv, w);
+    if (*outcome_p == GOES_ON) {
+        *outcome_p = run_parts(sv, w);
+    }
     if (*outcome_p == GOES_ON) {
         *outcome_p = saver_let_all_go(sv, w);
     }

@@ -74,6 +74,9 @@ uint32_t saver_words(uint32_t n, uint32_t t);
 uint32_t saver_constant(const struct saver *sv, uint32_t part, uint32_t k,
                         uint32_t t);
 
+/* Asks the watch, before the first part. */
+enum saver_outcome saver_begin_parts(struct saver *sv,
+                                     const struct saver_work *w);
 /* gh_offload_save or _load: where the group is. */
 enum saver_outcome saver_place(struct saver *sv, struct saver_group *group,
                                const struct saver_work *w);

@@ -175,6 +175,62 @@ static void test_ask(void)
     gh_pinned_free(&pinned);
 }
 
+static void copy_after(struct gh_pinned *pinned, struct gh_pinned_block *block,
+                       void *stream, void *device, bool back)
+{
+    gh_error err = { "" };
+
+    is_status(gh_pinned_wait(pinned, block, stream, &err), GH_OK, &err,
+              "a stream waits for the last copy of the block");
+    is_status(back ? gh_device_copy_back(pinned->dev, device, block->address,
+                                         1024, stream, &err)
+                   : gh_device_copy_out(pinned->dev, block->address, device,
+                                        1024, stream, &err),
+              GH_OK, &err, "and copies");
+    gh_pinned_mark(pinned, block, stream, NULL);
+}
+
+/* The driver refuses the record after the second copy.  Who has the block next
+ * is behind that copy all the same, or is told. */
+static void test_a_mark_that_fails(void)
+{
+    const uint64_t before = soft_races();
+    struct gh_device *dev = soft_devices[0];
+    struct gh_pinned_block *block = NULL, *again = NULL;
+    void *one = NULL, *two = NULL, *device[2];
+    struct gh_pinned pinned;
+    gh_error err = { "" };
+
+    gh_pinned_init(&pinned, dev, 0);
+    gh_pinned_take(&pinned, 1024, &block, NULL);
+    gh_device_stream_create(dev, false, &one, NULL);
+    gh_device_stream_create(dev, false, &two, NULL);
+    for (int i = 0; i < 2; i++) {
+        gh_device_alloc(dev, 1024, &device[i], NULL);
+    }
+    gh_device_zero(dev, device[0], 1024, one, NULL);
+    soft_configure("FAIL=cuEventRecord:2,cuEventRecord:3");
+    copy_after(&pinned, block, one, device[0], false);
+    copy_after(&pinned, block, two, device[1], true);
+    gh_pinned_give_back(&pinned, block);
+    gh_pinned_take(&pinned, 1024, &again, NULL);
+    ok(again == block, "the next owner has the same block");
+    is_status(gh_pinned_wait(&pinned, block, one, &err), GH_ERR_DEVICE, &err,
+              "who cannot be put behind the last copy is told");
+    copy_after(&pinned, block, one, device[0], false);
+    gh_device_stream_wait(dev, one, NULL);
+    gh_device_stream_wait(dev, two, NULL);
+    is_int((int64_t)(soft_races() - before), 0,
+           "no copy of the block races with the one before");
+    soft_configure("");
+    for (int i = 0; i < 2; i++) {
+        gh_device_free(dev, device[i]);
+    }
+    gh_device_stream_destroy(dev, one);
+    gh_device_stream_destroy(dev, two);
+    gh_pinned_free(&pinned);
+}
+
 /* The thread's own preference, as before. */
 static void test_node(void)
 {
@@ -203,6 +259,7 @@ static void run(void)
     test_blocks_are_used_again();
     test_limit();
     test_driver_that_refuses();
+    test_a_mark_that_fails();
 }
 
 int main(void)

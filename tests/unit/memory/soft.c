@@ -17,6 +17,7 @@ struct gh_device *soft_devices[SOFT_DEVICES];
 
 static softcuda_count_fn *count;
 static softcuda_configure_fn *configure;
+static softcuda_races_fn *races;
 
 softcuda_counts soft_now(void)
 {
@@ -24,6 +25,13 @@ softcuda_counts soft_now(void)
 
     count(&counts);
     return counts;
+}
+
+uint64_t soft_races(void)
+{
+    const char *text;
+
+    return races(0, &text);
 }
 
 void soft_configure(const char *settings)
@@ -41,6 +49,7 @@ static bool open_all(const char *path)
     }
     count = (softcuda_count_fn *)dlsym(library, "softcuda_count");
     configure = (softcuda_configure_fn *)dlsym(library, "softcuda_configure");
+    races = (softcuda_races_fn *)dlsym(library, "softcuda_races");
     for (int i = 0; i < SOFT_DEVICES; i++) {
         if (gh_device_open(path, NULL, i, &soft_devices[i], &err) != GH_OK) {
             return false;

@@ -20,6 +20,7 @@ extern struct gh_device *soft_devices[SOFT_DEVICES];
 int soft_run(void (*tests)(void));
 
 softcuda_counts soft_now(void);
+uint64_t soft_races(void); /* so far */
 /* SOFTCUDA's settings, as softcuda.h describes them. */
 void soft_configure(const char *settings);
 

@@ -144,6 +144,23 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
     return may_fail(error);
 }
 
+void gh_device_event_must_record(struct gh_device *dev, void *event,
+                                 void *stream)
+{
+    if (event == NULL ||
+        gh_device_event_record(dev, event, stream, NULL) != GH_OK) {
+        gh_device_stream_wait(dev, stream, NULL);
+    }
+}
+
+void gh_device_event_must_wait(struct gh_device *dev, void *waiter,
+                               void *event)
+{
+    if (gh_device_event_wait(dev, waiter, event, NULL) != GH_OK) {
+        note("sync%u ", number_of(event));
+    }
+}
+
 gh_status gh_device_event_record_in_graph(struct gh_device *dev, void *event,
                                           void *stream, gh_error *error)
 {
@@ -355,7 +372,7 @@ uint64_t gh_pinned_room(const struct gh_pinned *pinned)
 }
 
 gh_status gh_pinned_wait(const struct gh_pinned *pinned,
-                         const struct gh_pinned_block *block, void *stream,
+                         struct gh_pinned_block *block, void *stream,
                          gh_error *error)
 {
     (void)pinned;

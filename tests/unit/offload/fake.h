@@ -10,7 +10,7 @@
  *     out2@o two copies go out        back@b  one comes back
  *     copy@m a copy on the device     drop@m  contents are discarded
  *     wipe@m and overwritten with NaN spoil@m with something else
- *     sync@o the host waits
+ *     sync@o the host waits; sync3: until event 3
  *
  * Events and blocks count from 1, in the order in which they are made.
  *

@@ -23,6 +23,11 @@ static unsigned out_read(uint32_t b)
     return number_of(o->table.classes[0]->out.buffers[b]->read);
 }
 
+static unsigned back_filled(uint32_t b)
+{
+    return number_of(o->table.classes[0]->back.buffers[b]->filled);
+}
+
 static unsigned back_read(uint32_t b)
 {
     return number_of(o->table.classes[0]->back.buffers[b]->read);
@@ -257,9 +262,8 @@ static void test_a_writer_is_given_up(void)
     save(0, 0);
     called();
     gh_offload_cancel(o, instance(0, 0)->pass, true);
-    are("the next writer and the next copy of the block follow what was issued",
-        "R%u@m W%u@o drop@o R%u@o Wk9@o Rk9@o", out_filled(0), out_filled(0),
-        out_read(0));
+    are("the next writer of its buffer follows what was issued",
+        "R%u@m W%u@o drop@o R%u@o", out_filled(0), out_filled(0), out_read(0));
     ok(blocks_out == 0 && instance(0, 0)->out == NULL &&
            o->table.classes[0]->out.buffers[0]->holder == NULL,
        "its block and its buffer are free");
@@ -316,6 +320,99 @@ static void test_a_reader_is_given_up(void)
     gh_offload_end_step(o, &err);
     ok(strstr(called(), "drop@m R") != NULL && blocks_out == 0,
        "until the end of the step, which gives up that one too");
+    end();
+}
+
+/* A group came ahead, and nobody has asked for it: its buffer is spoilt and
+ * filled again only after that copy. */
+static void test_a_copy_back_is_given_up(void)
+{
+    begin_profiled(NULL);
+    save(0, 0);
+    commit(0, 0);
+    gh_move_back(o, instance(0, 0), o->table.classes[0]->back.buffers[0], true,
+                 &err);
+    called();
+    gh_offload_end_step(o, &err);
+    are("a copy back that is given up is behind what may be done to its buffer",
+        "W%u@b drop@b R%u@b", back_read(0), back_read(0));
+    ok(o->table.classes[0]->back.buffers[0]->holder == NULL,
+       "which is free then");
+    end();
+}
+
+/* GRAPHHOOKS_CHECK compares between a release and what follows from it. */
+static void test_a_release_is_given_up(void)
+{
+    struct gh_offload_at where = at(0, 0);
+
+    begin_profiled(NULL);
+    save(0, 0);
+    commit(0, 0);
+    load(0, 0);
+    where.compares = true;
+    gh_offload_release_live(o, &where, 0, GH_MODULE_MLP, &err);
+    called();
+    gh_offload_end_step(o, &err);
+    are("the buffer of a release that is given up is free once it was read",
+        "drop@m R%u@m", back_read(0));
+    end();
+}
+
+static void test_a_buffer_is_spoilt(void)
+{
+    begin_profiled(NULL);
+    called();
+    gh_offload_spoil(o, MAIN);
+    ok(strstr(called(), "W") != NULL, "buffers are spoilt");
+    gh_offload_spoil(o, MAIN);
+    are("each after its last reader and after its last copy",
+        "W%u@m W%u@m spoil@m R%u@m W%u@m W%u@m spoil@m R%u@m "
+        "W%u@m W%u@m spoil@m R%u@m W%u@m W%u@m spoil@m R%u@m",
+        out_read(0), out_filled(0), out_read(0), out_read(1), out_filled(1),
+        out_read(1), back_read(0), back_filled(0), back_read(0), back_read(1),
+        back_filled(1), back_read(1));
+    end();
+}
+
+/* The n-th call of what gives up a writer fails. */
+static void test_an_edge_that_fails(void)
+{
+    static const char *const waits[] = { "sync@m ", "sync%u ", "sync@o" };
+    char wanted[40];
+
+    for (uint32_t n = 1; n <= 3; n++) {
+        begin_profiled(NULL);
+        save(0, 0);
+        called();
+        snprintf(wanted, sizeof(wanted), waits[n - 1], out_filled(0));
+        n_fallible = 0;
+        fails_at = n;
+        gh_offload_cancel(o, instance(0, 0)->pass, true);
+        fails_at = 0;
+        ok(strstr(called(), wanted) != NULL,
+           "where the driver refuses an edge, the host waits instead: %s",
+           wanted);
+        end();
+    }
+}
+
+/* The copy is issued, and the record after it fails. */
+static void test_a_copy_back_that_fails(void)
+{
+    begin_profiled(NULL);
+    save(0, 0);
+    commit(0, 0);
+    called();
+    n_fallible = 0;
+    fails_at = 4;
+    is_status(load(0, 0), GH_ERR_DEVICE, &err,
+              "a load whose record fails is refused");
+    fails_at = 0;
+    are("what it has issued is marked once more",
+        "Wk9@b W%u@b back@b R%u@b R%u@b", back_read(0), back_filled(0),
+        back_filled(0));
+    ok(load(0, 0) == GH_OK && release(0, 0) == GH_OK, "and it may be repeated");
     end();
 }
 
@@ -502,6 +599,11 @@ int main(void)
     test_a_writer_is_given_up();
     test_a_flight_is_given_up();
     test_a_reader_is_given_up();
+    test_a_copy_back_is_given_up();
+    test_a_release_is_given_up();
+    test_a_buffer_is_spoilt();
+    test_an_edge_that_fails();
+    test_a_copy_back_that_fails();
     test_ahead_at_a_release();
     test_another_buffer();
     test_another_microbatch();
