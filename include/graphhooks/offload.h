@@ -252,7 +252,8 @@ typedef struct gh_offload_declared {
     uint32_t struct_size;
     uint32_t layer;   /* as in gh_offload_group */
     uint32_t module;  /* as in gh_offload_group */
-    uint32_t segment; /* gh_segment.index of the pass that saves it */
+    uint32_t segment; /* gh_segment.index of the pass that saves it, which may
+                         be of another layer */
     uint64_t bytes;   /* of the tensors to offload, each rounded up to 256 */
     uint64_t gap_ns;  /* time from its commit to its load; 0: unknown */
     const char *why;  /* set by the call: NULL if the group is offloaded, else
