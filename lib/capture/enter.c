@@ -17,6 +17,7 @@
 #include "capture/decide.h"
 #include "capture/flight.h"
 #include "capture/offloads.h"
+#include "capture/ranks.h"
 #include "capture/replay.h"
 
 static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
@@ -243,6 +244,14 @@ static GH_COLD void end_timing(struct gh_capture *c)
     }
 }
 
+/* Once the ranks have parted that is the error, whatever else is wrong with the
+ * pass: a host that asks for GH_ERR_RANKS learns it wherever it is. */
+static GH_COLD gh_status refused(const struct gh_capture *c, gh_status status,
+                                 gh_error *err)
+{
+    return c->parted ? gh_ranks_refuse(c, err) : status;
+}
+
 gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
                            gh_decision *decision, gh_error *err)
 {
@@ -265,7 +274,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         gh_offloads_tell(c);
         status = gh_offloads_turn(c, pass, err);
         if (status != GH_OK) {
-            return status;
+            return refused(c, status, err);
         }
     }
 
@@ -278,14 +287,14 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     if (c->open.counted) {
         status = gh_flight_join(c, pass, err);
         if (status != GH_OK) {
-            return status;
+            return refused(c, status, err);
         }
     }
 
     status = decide(c, pass, err);
     if (status != GH_OK) {
         gh_open_give_slot_up(c);
-        return status;
+        return refused(c, status, err);
     }
     tell(c, pass, decision);
     c->open.active = true;

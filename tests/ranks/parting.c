@@ -127,6 +127,8 @@ static void give_up(struct rank *r, const struct sharer_options *options)
     ranks_meet(r);
     if (r->rank == 0) {
         says_int(r, sharer_step(&s, 1), GH_OK, "a step is issued");
+        says_int(r, sharer_pass(&s, 0, GH_FORWARD, 0), GH_OK,
+                 "and a forward of the next");
         says_int(r, gh_ranks_abort(s.session, "rank 1 has died", &s.err), GH_OK,
                  "the host gives the ranks up");
         says_int(r, gh_ranks_abort(s.session, NULL, &s.err), GH_OK, "twice");
@@ -134,6 +136,10 @@ static void give_up(struct rank *r, const struct sharer_options *options)
         says_int(r, s.objects, 0, "the host's own graphs are gone");
         says_int(r, sharer_pass(&s, 0, GH_FORWARD, 1), GH_ERR_RANKS,
                  "no pass runs after it");
+        says_int(r, sharer_pass(&s, 0, GH_FORWARD, 0), GH_ERR_RANKS,
+                 "a second forward is refused for the same reason");
+        says_int(r, sharer_pass(&s, 1, GH_BACKWARD, 2), GH_ERR_RANKS,
+                 "as is a backward before its forward");
         says(r, strstr(s.err.text, "rank 1 has died") != NULL,
              "its word is in the sentence: %.150s", s.err.text);
         says(r, sharer_said(&s, "rank 1 has died"), "and in the log");
