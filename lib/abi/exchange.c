@@ -178,6 +178,12 @@ void *gh_exchange_window(const gh_exchange *x)
     return x != NULL ? gh_exchange_memory(x) : NULL;
 }
 
+/* More than fits into any window, in the place of a sum that overflows. */
+static uint64_t sum_of(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
                          const uint64_t *bytes, gh_exchange_part *parts)
 {
@@ -192,10 +198,11 @@ void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
         part->comes = bytes[(size_t)peer * n_ranks + rank];
         part->there = 0;
         for (uint32_t before = 0; before < rank; before++) {
-            part->there += bytes[(size_t)before * n_ranks + peer];
+            part->there = sum_of(part->there,
+                                 bytes[(size_t)before * n_ranks + peer]);
         }
-        from += part->bytes;
-        here += part->comes;
+        from = sum_of(from, part->bytes);
+        here = sum_of(here, part->comes);
     }
 }
 

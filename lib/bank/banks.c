@@ -242,7 +242,7 @@ uint64_t gh_banks_scale(const struct gh_banks *banks,
     const uint64_t most = banks->most_tokens;
 
     if (bank->tokens == 0 || bank->tokens >= most ||
-        bytes > UINT64_MAX / most) {
+        bytes > (UINT64_MAX - bank->tokens) / most) {
         return bytes;
     }
     return (bytes * most + bank->tokens - 1) / bank->tokens;

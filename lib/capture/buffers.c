@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "capture/agree.h"
+#include "capture/replay.h"
 #include "capture/state.h"
 
 #include <stdlib.h>
@@ -72,6 +73,20 @@ static void widen_inputs(struct gh_entry *entry, const gh_pass *pass)
             entry->filled[i] = pass->capacities[i];
         }
     }
+}
+
+/* Sums of aligned sizes, and ends of buffers, do not overflow. */
+static gh_status check_sizes(const gh_buffer *buffers, uint32_t n,
+                             const char *name, gh_error *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (buffers[i].bytes > GH_MOST_CAPACITY) {
+            return gh_fail(err, GH_ERR_INVALID,
+                           "gh_pass.%s[%u] has %llu bytes, which no device has",
+                           name, i, (unsigned long long)buffers[i].bytes);
+        }
+    }
+    return GH_OK;
 }
 
 /* Allocates the inputs, how far each is filled and the kind of each in one
@@ -144,8 +159,11 @@ static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
 gh_status gh_buffers_keep_inputs(struct gh_capture *c, struct gh_entry *entry,
                                  const gh_pass *pass, gh_error *err)
 {
-    gh_status status = keep_inputs(entry, pass, err);
+    gh_status status = check_sizes(pass->inputs, pass->n_inputs, "inputs", err);
 
+    if (status == GH_OK) {
+        status = keep_inputs(entry, pass, err);
+    }
     return status == GH_OK ? alloc_buffers(c, entry, err) : status;
 }
 
@@ -153,9 +171,11 @@ gh_status gh_buffers_keep_outputs(struct gh_entry *entry, const gh_pass *pass,
                                   gh_error *err)
 {
     const size_t n = pass->n_outputs;
+    gh_status status =
+        check_sizes(pass->outputs, pass->n_outputs, "outputs", err);
 
-    if (n == 0) {
-        return GH_OK;
+    if (status != GH_OK || n == 0) {
+        return status;
     }
     entry->outputs = malloc(n * sizeof(gh_buffer));
     if (entry->outputs == NULL) {

@@ -237,6 +237,8 @@ static void test_out_of_reach(struct rank *r)
 static void test_layout(void)
 {
     const uint64_t bytes[] = { 1, 2, 3, 10, 20, 30, 100, 200, 300 };
+    const uint64_t many = UINT64_MAX / 2 + 1;
+    const uint64_t too_many[] = { 0, many, many, 0, many, many, many, many, 0 };
     gh_exchange_part parts[3];
 
     gh_exchange_lay_out(3, 1, bytes, parts);
@@ -245,6 +247,10 @@ static void test_layout(void)
     is_int((long long)parts[2].comes, 200, "a column is what comes");
     is_int((long long)parts[2].here, 22, "behind what comes from others");
     is_int((long long)parts[2].there, 3, "and there behind others' too");
+    gh_exchange_lay_out(3, 2, too_many, parts);
+    ok(parts[1].there == UINT64_MAX && parts[2].from == UINT64_MAX &&
+           parts[2].here == UINT64_MAX,
+       "sums that overflow are larger than any window");
 }
 
 int main(void)

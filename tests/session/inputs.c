@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const aloud[] = { "GRAPHHOOKS_LOG=warn", NULL };
+
 #define PITCH 640 /* bytes from one input to the next */
 #define ALL ((size_t)GH_MAX_BUFFERS * PITCH)
 
@@ -232,6 +234,72 @@ static void test_nothing_is_copied_twice(void)
     toy_close(&toy);
 }
 
+/* Sizes whose sum, or whose alignment, has more than 64 bits. */
+static void test_sizes_that_no_device_has(void)
+{
+    static const uint64_t sizes[][2] = {
+        { UINT64_MAX - 255, 512 },
+        { UINT64_MAX, 128 },
+        { UINT64_C(1) << 63, (UINT64_C(1) << 63) + 256 },
+        { 512, UINT64_MAX - 511 },
+    };
+
+    for (uint32_t i = 0; i < 4; i++) {
+        gh_buffer in[2];
+        struct io io = { .inputs = in, .n_inputs = 2 };
+        gh_pass pass;
+        gh_decision d = { .struct_size = sizeof(d) };
+
+        if (!start((struct toy_options){ .layers = 1,
+                                      .host = &hearing,
+                                      .environment = aloud })) {
+            return;
+        }
+        said[0] = '\0';
+        in[0] = buffer(0, sizes[i][0], 0);
+        in[1] = buffer(2, sizes[i][1], 0);
+        pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &io);
+        is_status(gh_layer_enter(toy.session, &pass, &d, &err), GH_OK, &err,
+                  "inputs of %llu and %llu bytes are entered",
+                  (unsigned long long)sizes[i][0],
+                  (unsigned long long)sizes[i][1]);
+        is_int(d.action, GH_ACTION_RUN, "and not recorded");
+        gh_layer_cancel(toy.session, NULL);
+        gh_iteration_end(toy.session, NULL);
+        is_int(toy.drv.cuCtxSynchronize(), CUDA_SUCCESS,
+               "nothing is copied, and the context is well");
+        is_int(times_said("bytes, which no device has"), 1, "it is said: %s",
+               said);
+        toy_close(&toy);
+    }
+}
+
+static void test_outputs_that_no_device_has(void)
+{
+    gh_buffer out[2];
+    const struct io io = { .outputs = out, .n_outputs = 2 };
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start((struct toy_options){ .layers = 1,
+                                      .host = &hearing,
+                                      .environment = aloud })) {
+        return;
+    }
+    said[0] = '\0';
+    out[0] = buffer(0, 128, 0);
+    out[1] = buffer(2, UINT64_MAX - 127, 0);
+    pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &io);
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    toy.drv.cuMemsetD8Async((uintptr_t)out[0].address, 1, 128, d.stream);
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_RERUN, &err,
+              "a pass with such an output is to be run again");
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("gh_pass.outputs[1] has 18446744073709551488 bytes"), 1,
+           "it is said: %s", said);
+    toy_close(&toy);
+}
+
 static gh_decision forward(uint32_t segment, uint32_t m, const gh_buffer *in,
                            uint32_t n)
 {
@@ -416,6 +484,8 @@ int main(void)
     }
     test_fewer_copies_than_before();
     test_nothing_is_copied_twice();
+    test_sizes_that_no_device_has();
+    test_outputs_that_no_device_has();
     test_a_size_at_the_same_address();
     test_a_size_after_an_input_that_moved();
     test_a_chain_that_moves_takes_all_that_follows();

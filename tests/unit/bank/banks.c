@@ -347,6 +347,7 @@ static void test_scale(void)
         { 1, 2, UINT64_MAX, UINT64_MAX },
         { 1, 2, UINT64_MAX / 2, UINT64_MAX - 1 },
         { 1, 2, UINT64_MAX / 2 + 1, UINT64_MAX / 2 + 1 },
+        { 100, 200, UINT64_MAX / 200, UINT64_MAX / 200 },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
