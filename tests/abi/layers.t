@@ -90,7 +90,7 @@ unlisted=$(for dir in "$srcdir"/lib/*/; do
 done)
 empty "$unlisted" "every directory of lib/ is in lib/layers.txt"
 
-strange=$(for dir in "$srcdir"/tests/unit/*; do
+strange=$(for dir in "$srcdir"/tests/unit/*/; do
     dir=$(basename "$dir")
     [ -d "$srcdir/lib/$dir" ] || [ "$dir" = kernels ] ||
         [ "$dir" = softnccl ] || echo "$dir"

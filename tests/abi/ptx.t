@@ -5,7 +5,7 @@
 scratch
 cd "$srcdir" || exit 99
 
-# Makefile.am's lists, the .cu of each first, separated by colons.
+# Lists of the build, the .cu of each first, separated by colons.
 printf '%s\n' "${ptx_sources:?}" | tr ':' '\n' | sed 's/^ *//' \
     > "$scratch/made"
 

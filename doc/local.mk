@@ -1,0 +1,36 @@
+# doc/local.mk - what a user reads.
+# SPDX-License-Identifier: Apache-2.0
+
+# What a user reads, and the family that is there to be copied.
+dist_doc_DATA = \
+	plugins/example.c \
+	doc/abi.md \
+	doc/design.md \
+	doc/environment.md \
+	doc/families.md \
+	doc/hello-device.h \
+	doc/hello-offload.c \
+	doc/hello.c \
+	doc/hello.cu \
+	doc/hosts-c.md \
+	doc/banks.md \
+	doc/offload.md \
+	doc/overlap.md \
+	doc/hosts-frameworks.md \
+	doc/hosts.md \
+	doc/ranks.md \
+	doc/scopes.md \
+	doc/softcuda.md \
+	doc/softnccl.md \
+	doc/verify.md \
+	doc/words.md
+modelsdir = $(docdir)/models
+dist_models_DATA = \
+	doc/megatron.md \
+	doc/models/README.md \
+	doc/models/deepseek-v3-stage.json \
+	doc/models/deepseek-v3.json \
+	doc/models/llama3-8b.json \
+	doc/models/mamba-moe.json \
+	doc/models/moonlight.json \
+	doc/models/qwen3-moe.json

@@ -1,0 +1,76 @@
+# tests/engine/local.mk - the training engine.
+# SPDX-License-Identifier: Apache-2.0
+
+# The kernels and the model on a driver that does everything at once; then
+# the program itself on the software device.
+
+EXTRA_LTLIBRARIES += libenginetest.la
+libenginetest_la_SOURCES = \
+	tests/engine/immediate.c \
+	tests/engine/immediate.h \
+	tests/engine/reference.c \
+	tests/engine/reference.h \
+	tests/engine/soft.c \
+	tests/engine/soft.h
+engine_test_cppflags = $(engine_cppflags) -I$(top_srcdir)/tests
+libenginetest_la_CPPFLAGS = $(engine_test_cppflags)
+libenginetest_la_LIBADD = libengine.la libtap.la
+
+test_programs += \
+	tests/engine/borders.t \
+	tests/engine/faults.t \
+	tests/engine/kernels.t \
+	tests/engine/model.t \
+	tests/engine/orders.t \
+	tests/engine/packed.t \
+	tests/engine/processes.t \
+	tests/engine/scopes.t \
+	tests/engine/several.t \
+	tests/engine/spread.t \
+	tests/engine/training.t
+tests_engine_borders_t_SOURCES = tests/engine/borders.c
+tests_engine_borders_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_borders_t_LDADD = libenginetest.la
+tests_engine_packed_t_SOURCES = tests/engine/packed.c
+tests_engine_packed_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_packed_t_LDADD = libenginetest.la
+tests_engine_several_t_SOURCES = tests/engine/several.c
+tests_engine_several_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_several_t_LDADD = libenginetest.la
+tests_engine_spread_t_SOURCES = tests/engine/spread.c
+tests_engine_spread_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_spread_t_LDADD = libenginetest.la
+tests_engine_processes_t_SOURCES = tests/engine/processes.c
+tests_engine_processes_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_processes_t_LDADD = libenginetest.la
+tests_engine_orders_t_SOURCES = tests/engine/orders.c
+tests_engine_orders_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_orders_t_LDADD = libenginetest.la
+tests_engine_scopes_t_SOURCES = tests/engine/scopes.c
+tests_engine_scopes_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_scopes_t_LDADD = libenginetest.la
+tests_engine_faults_t_SOURCES = tests/engine/faults.c
+tests_engine_faults_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_faults_t_LDADD = libenginetest.la
+tests_engine_kernels_t_SOURCES = tests/engine/kernels.c
+if SANITIZED
+tests_engine_kernels_t_SOURCES += hosts/engine/kernels/kernels_cpu.c
+endif
+tests_engine_kernels_t_CFLAGS = $(kernels_cflags)
+tests_engine_kernels_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_kernels_t_LDADD = libenginetest.la
+tests_engine_model_t_SOURCES = tests/engine/model.c
+tests_engine_model_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_model_t_LDADD = libenginetest.la
+tests_engine_training_t_SOURCES = tests/engine/training.c
+tests_engine_training_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_training_t_LDADD = libenginetest.la
+dist_check_SCRIPTS += \
+	tests/engine/cp.t \
+	tests/engine/ep.t \
+	tests/engine/layers.t \
+	tests/engine/modes.t \
+	tests/engine/offload.t \
+	tests/engine/offload_trace.t \
+	tests/engine/options.t \
+	tests/engine/ranks.t

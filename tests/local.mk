@@ -1,0 +1,91 @@
+# tests/local.mk - the harness, and what all tests share.
+# SPDX-License-Identifier: Apache-2.0
+
+# One program per module, all of them speaking TAP.  A test finds the build
+# by these variables; $srcdir and $builddir are those of the top.  What the
+# caller has set for the library decides no point.
+
+TEST_EXTENSIONS = .t
+T_LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) \
+	$(top_srcdir)/build-aux/tap-driver.sh
+# Programs of tests are made when they are to run: make check TESTS=... makes no
+# others.  Scripts, which take long, begin first.
+EXTRA_PROGRAMS = $(test_programs)
+CLEANFILES += $(test_programs) $(EXTRA_LTLIBRARIES)
+TESTS = $(dist_check_SCRIPTS) $(test_programs)
+build-tests: all
+	@$(MAKE) $(AM_MAKEFLAGS) $(test_programs)
+.PHONY: build-tests
+AM_TESTS_ENVIRONMENT = \
+	for v in `env | sed -n 's/^\(GRAPHHOOKS_[A-Z0-9_]*\)=.*/\1/p'`; do \
+		case $$v in GRAPHHOOKS_TEST_*) ;; *) unset $$v ;; esac; \
+	done; \
+	srcdir='$(abs_top_srcdir)'; export srcdir; \
+	builddir='$(abs_top_builddir)'; export builddir; \
+	CC='$(CC)'; CXX='$(CXX)'; export CC CXX; \
+	sanitize='$(SANITIZE)'; export sanitize; \
+	TSAN_OPTIONS="suppressions=$(abs_top_srcdir)/tests/tsan.supp print_suppressions=0 $$TSAN_OPTIONS"; \
+	export TSAN_OPTIONS; \
+	NVCC='$(NVCC)'; export NVCC; \
+	have_jansson='$(have_jansson)'; export have_jansson; \
+	PKG_CONFIG='$(PKG_CONFIG)'; export PKG_CONFIG; \
+	MAKE='$(MAKE)'; export MAKE; \
+	ptx_sources='$(kernels_ptx_deps): $(engine_ptx_deps)'; \
+	export ptx_sources; \
+	LD_LIBRARY_PATH="$(abs_top_builddir)/.libs$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}"; \
+	export LD_LIBRARY_PATH;
+
+EXTRA_LTLIBRARIES += libtap.la
+libtap_la_SOURCES = tests/tap/apart.c tests/tap/tap.c tests/tap/tap.h
+dist_check_SCRIPTS += tests/tap/mutate.t tests/tap/report.t
+
+# Programs that look inside the library link it whole, without the .so.
+core_test_libs = libtap.la libcore.la
+
+# It installs, and libtool relinks what it installs: each library of the build
+# is away for a moment.  So it comes after all other tests.
+tests/abi/consumer.log: $(TEST_LOGS:tests/abi/consumer.log=)
+
+# For .ci/run.
+print-tests:
+	@for test in $(TESTS); do echo "$$test"; done
+# For build-aux/mutate.py.
+print-programs:
+	@for test in $(test_programs); do echo "$$test"; done
+.PHONY: print-tests print-programs
+
+# For a night: breaks functions by rule, and prints for each room how many breaks
+# the programs of tests notice.
+nightly:
+	python3 $(srcdir)/build-aux/mutate.py
+.PHONY: nightly
+
+# For tests/abi/dist.t.
+print-distfiles:
+	@for file in $(DISTFILES); do echo "$$file"; done | sed 's|^$(srcdir)/||'
+.PHONY: print-distfiles
+
+# Programs under valgrind, for values that nothing has set: all but the engine's,
+# those that do the same again in another order or with another call that fails,
+# those that hold ranks to a second, and one that reads what nothing has written.
+check-valgrind: all
+	@tests=; for program in $(test_programs); do \
+	    case $$program in \
+	    tests/engine/* | tests/session/unwritten.t) ;; \
+	    tests/ranks/parting.t | tests/ranks/faults.t) ;; \
+	    tests/ranks/order.t) ;; \
+	    tests/exchange/parting.t | tests/exchange/faults.t) ;; \
+	    tests/exchange/drops.t | tests/exchange/exchange.t) ;; \
+	    tests/session/overlap_*.t | tests/session/own_faults.t) ;; \
+	    tests/session/offload_faults.t | tests/session/offload_auto.t) ;; \
+	    tests/session/offload_order.t) ;; \
+	    *) tests="$$tests $$program" ;; \
+	    esac; \
+	done; \
+	$(MAKE) $(AM_MAKEFLAGS) check TESTS="$$tests" \
+	    T_LOG_COMPILER='$(SHELL) ./libtool --mode=execute valgrind -q \
+	        --error-exitcode=99 --leak-check=full \
+	        --errors-for-leak-kinds=definite \
+	        --suppressions=$(abs_srcdir)/tests/valgrind.supp'
+EXTRA_DIST += tests/valgrind.supp tests/tsan.supp
+.PHONY: check-valgrind

@@ -1,0 +1,164 @@
+# tests/unit/local.mk - the modules of lib, kernels and softnccl, room by room.
+# SPDX-License-Identifier: Apache-2.0
+
+test_programs += \
+	tests/unit/abi/loader.t \
+	tests/unit/abi/run.t \
+	tests/unit/family/family.t \
+	tests/unit/family/object.t \
+	tests/unit/plan/borders.t \
+	tests/unit/plan/model.t \
+	tests/unit/plan/plan.t \
+	tests/unit/plan/policy.t \
+	tests/unit/plan/print.t \
+	tests/unit/plan/rules.t \
+	tests/unit/plan/traits.t \
+	tests/unit/capture/offloads.t \
+	tests/unit/capture/packed.t \
+	tests/unit/capture/ranks.t \
+	tests/unit/capture/slots.t \
+	tests/unit/schedule/run.t \
+	tests/unit/schedule/sequence.t \
+	tests/unit/schedule/walk.t \
+	tests/unit/device/spans.t \
+	tests/unit/memory/numa.t \
+	tests/unit/bank/banks.t \
+	tests/unit/bank/blocks.t \
+	tests/unit/order/order.t \
+	tests/unit/comm/comm.t \
+	tests/unit/exchange/exchange.t \
+	tests/unit/comm/hall.t \
+	tests/unit/memory/held.t \
+	tests/unit/memory/pinned.t \
+	tests/unit/device/batch.t \
+	tests/unit/device/calls.t \
+	tests/unit/device/job.t \
+	tests/unit/offload/exchanges.t \
+	tests/unit/offload/moves.t \
+	tests/unit/offload/own.t \
+	tests/unit/offload/scripts.t \
+	tests/unit/config/env.t \
+	tests/unit/trace/trace.t \
+	tests/unit/base/error.t \
+	tests/unit/base/json.t \
+	tests/unit/base/log.t \
+	tests/unit/base/size.t \
+	tests/unit/kernels/kernels.t \
+	tests/unit/softnccl/comms.t \
+	tests/unit/softnccl/stuck.t
+# A suite that fakes what is below its room: its functions win over those of the
+# library that a function it does not fake brings along.
+fake_ldflags = $(AM_LDFLAGS) -Wl,-z,muldefs
+fake_calls = tests/support/fake.c tests/support/fake.h
+fake_device = $(fake_calls) tests/support/fake_device.c
+tests_unit_abi_loader_t_SOURCES = tests/unit/abi/loader.c
+tests_unit_abi_loader_t_LDADD = $(core_test_libs)
+tests_unit_abi_run_t_SOURCES = tests/unit/abi/run.c
+tests_unit_abi_run_t_LDADD = $(core_test_libs)
+tests_unit_family_family_t_SOURCES = tests/unit/family/family.c
+tests_unit_family_family_t_LDADD = $(core_test_libs)
+tests_unit_family_object_t_SOURCES = tests/unit/family/object.c
+tests_unit_family_object_t_LDADD = $(core_test_libs)
+tests_unit_plan_borders_t_SOURCES = tests/unit/plan/borders.c
+tests_unit_plan_borders_t_LDADD = $(core_test_libs)
+tests_unit_plan_model_t_SOURCES = tests/unit/plan/model.c
+tests_unit_plan_model_t_LDADD = $(core_test_libs)
+tests_unit_plan_plan_t_SOURCES = tests/unit/plan/plan.c
+tests_unit_plan_plan_t_LDADD = $(core_test_libs)
+tests_unit_plan_policy_t_SOURCES = tests/unit/plan/policy.c
+tests_unit_plan_policy_t_LDADD = $(core_test_libs)
+tests_unit_plan_print_t_SOURCES = tests/unit/plan/print.c
+tests_unit_plan_print_t_LDADD = $(core_test_libs)
+tests_unit_plan_rules_t_SOURCES = tests/unit/plan/rules.c
+tests_unit_plan_rules_t_LDADD = $(core_test_libs)
+tests_unit_plan_traits_t_SOURCES = tests/unit/plan/traits.c
+tests_unit_plan_traits_t_LDADD = $(core_test_libs)
+tests_unit_schedule_run_t_SOURCES = tests/unit/schedule/run.c $(fake_device)
+tests_unit_schedule_run_t_LDFLAGS = $(fake_ldflags)
+tests_unit_schedule_run_t_LDADD = $(core_test_libs) -lm
+tests_unit_schedule_sequence_t_SOURCES = tests/unit/schedule/sequence.c
+tests_unit_schedule_sequence_t_LDADD = $(core_test_libs)
+tests_unit_schedule_walk_t_SOURCES = tests/unit/schedule/walk.c
+tests_unit_schedule_walk_t_LDADD = $(core_test_libs)
+tests_unit_capture_offloads_t_SOURCES = tests/unit/capture/offloads.c \
+	$(fake_calls)
+tests_unit_capture_offloads_t_LDFLAGS = $(fake_ldflags)
+tests_unit_capture_offloads_t_LDADD = $(core_test_libs)
+tests_unit_capture_packed_t_SOURCES = tests/unit/capture/packed.c $(fake_device)
+tests_unit_capture_packed_t_LDFLAGS = $(fake_ldflags)
+tests_unit_capture_packed_t_LDADD = $(core_test_libs)
+tests_unit_capture_ranks_t_SOURCES = tests/unit/capture/ranks.c $(fake_device)
+tests_unit_capture_ranks_t_LDFLAGS = $(fake_ldflags)
+tests_unit_capture_ranks_t_LDADD = $(core_test_libs)
+tests_unit_capture_slots_t_SOURCES = tests/unit/capture/slots.c
+tests_unit_capture_slots_t_LDADD = $(core_test_libs)
+tests_unit_device_spans_t_SOURCES = tests/unit/device/spans.c
+tests_unit_device_spans_t_LDADD = $(core_test_libs)
+tests_unit_memory_numa_t_SOURCES = tests/unit/memory/numa.c
+tests_unit_memory_numa_t_LDADD = $(core_test_libs)
+soft_memory = tests/unit/memory/soft.c tests/unit/memory/soft.h
+tests_unit_memory_held_t_SOURCES = tests/unit/memory/held.c $(soft_memory)
+tests_unit_memory_held_t_LDADD = $(core_test_libs)
+tests_unit_memory_pinned_t_SOURCES = tests/unit/memory/pinned.c $(soft_memory)
+tests_unit_memory_pinned_t_LDADD = $(core_test_libs)
+tests_unit_device_calls_t_SOURCES = tests/unit/device/calls.c $(fake_calls)
+tests_unit_device_calls_t_LDADD = $(core_test_libs)
+tests_unit_device_job_t_SOURCES = tests/unit/device/job.c
+tests_unit_device_job_t_LDADD = $(core_test_libs)
+tests_unit_device_batch_t_SOURCES = tests/unit/device/batch.c
+tests_unit_device_batch_t_LDADD = $(core_test_libs)
+fake_offload = tests/unit/offload/fake.c tests/unit/offload/fake.h \
+	$(fake_device)
+tests_unit_offload_exchanges_t_SOURCES = tests/unit/offload/exchanges.c \
+	$(fake_offload)
+tests_unit_offload_exchanges_t_LDFLAGS = $(fake_ldflags)
+tests_unit_offload_exchanges_t_LDADD = $(core_test_libs)
+tests_unit_offload_moves_t_SOURCES = tests/unit/offload/moves.c $(fake_offload)
+tests_unit_offload_moves_t_LDFLAGS = $(fake_ldflags)
+tests_unit_offload_moves_t_LDADD = $(core_test_libs)
+tests_unit_offload_own_t_SOURCES = tests/unit/offload/own.c
+tests_unit_offload_own_t_LDADD = $(core_test_libs)
+tests_unit_offload_scripts_t_SOURCES = tests/unit/offload/scripts.c \
+	$(fake_offload)
+tests_unit_offload_scripts_t_LDFLAGS = $(fake_ldflags)
+tests_unit_offload_scripts_t_LDADD = $(core_test_libs)
+tests_unit_bank_banks_t_SOURCES = tests/unit/bank/banks.c \
+	tests/support/fake_device.c
+tests_unit_bank_banks_t_LDFLAGS = $(fake_ldflags) -Wl,--wrap=malloc \
+	-Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=free
+tests_unit_bank_banks_t_LDADD = $(core_test_libs)
+tests_unit_order_order_t_SOURCES = tests/unit/order/order.c $(fake_device)
+tests_unit_order_order_t_LDFLAGS = $(fake_ldflags)
+tests_unit_order_order_t_LDADD = $(core_test_libs)
+tests_unit_bank_blocks_t_SOURCES = tests/unit/bank/blocks.c
+tests_unit_bank_blocks_t_LDADD = $(core_test_libs)
+tests_unit_exchange_exchange_t_SOURCES = tests/unit/exchange/exchange.c \
+	$(fake_device)
+tests_unit_exchange_exchange_t_LDFLAGS = $(fake_ldflags)
+tests_unit_exchange_exchange_t_LDADD = $(core_test_libs)
+tests_unit_comm_comm_t_SOURCES = tests/unit/comm/comm.c $(fake_device)
+tests_unit_comm_comm_t_LDFLAGS = $(fake_ldflags) -Wl,--wrap=clock_gettime \
+	-Wl,--wrap=nanosleep -Wl,--wrap=pthread_create
+tests_unit_comm_comm_t_LDADD = $(core_test_libs)
+tests_unit_comm_hall_t_SOURCES = tests/unit/comm/hall.c
+tests_unit_comm_hall_t_LDADD = $(core_test_libs)
+tests_unit_config_env_t_SOURCES = tests/unit/config/env.c
+tests_unit_config_env_t_LDADD = $(core_test_libs)
+tests_unit_trace_trace_t_SOURCES = tests/unit/trace/trace.c
+tests_unit_trace_trace_t_LDADD = $(core_test_libs)
+tests_unit_base_error_t_SOURCES = tests/unit/base/error.c
+tests_unit_base_error_t_LDADD = $(core_test_libs)
+tests_unit_base_json_t_SOURCES = tests/unit/base/json.c
+tests_unit_base_json_t_LDADD = $(core_test_libs)
+tests_unit_base_log_t_SOURCES = tests/unit/base/log.c
+tests_unit_base_log_t_LDADD = $(core_test_libs)
+tests_unit_base_size_t_SOURCES = tests/unit/base/size.c
+tests_unit_base_size_t_LDADD = $(core_test_libs)
+tests_unit_softnccl_comms_t_SOURCES = tests/unit/softnccl/comms.c \
+	tests/unit/softnccl/still.c tests/unit/softnccl/still.h
+tests_unit_softnccl_comms_t_LDADD = libtap.la libsoftnccl_core.la
+tests_unit_softnccl_stuck_t_SOURCES = tests/unit/softnccl/stuck.c \
+	tests/unit/softnccl/still.c tests/unit/softnccl/still.h
+tests_unit_softnccl_stuck_t_LDADD = libtap.la libsoftnccl_core.la
+tests_unit_kernels_kernels_t_SOURCES = tests/unit/kernels/kernels.c
+tests_unit_kernels_kernels_t_LDADD = $(core_test_libs)
