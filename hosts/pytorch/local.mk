@@ -9,6 +9,7 @@ EXTRA_DIST += \
 	hosts/pytorch/examples/README.md \
 	hosts/pytorch/examples/common.py \
 	hosts/pytorch/examples/huggingface.py \
+	hosts/pytorch/examples/megatron_all.py \
 	hosts/pytorch/examples/megatron_gpt.py \
 	hosts/pytorch/examples/megatron_model.py \
 	hosts/pytorch/examples/megatron_te.py \

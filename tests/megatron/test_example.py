@@ -86,3 +86,87 @@ def test_what_is_missing_is_said_with_what_installs_it(
                         lambda name: name != missing)
     assert example(*arguments) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.fixture
+def all_of(example, tmp_path):
+    """Lines of --all of some kinds, and what it says."""
+    out = tmp_path / "all.jsonl"
+
+    def run(*arguments):
+        status = example("--all", str(out), *_COUNTS, "--modes",
+                         "layer+scope:attn+scope+chunk", *arguments)
+        return status, [json.loads(line) for line in
+                        out.read_text().splitlines()]
+
+    return run
+
+
+def test_all_kinds_are_lines_of_one_file(all_of, capsys):
+    status, found = all_of("--only", "dense,moe,mla", "--part", "1/2")
+    said = capsys.readouterr().out
+    by_name = {one["name"]: one for one in found}
+    assert list(by_name)[:2] == ["dense", "moe"] and "mla" in by_name
+    assert {"dense delayed", "dense dropout 0.1"} & by_name.keys() \
+        == {"dense delayed"}  # the other is in the other part
+    assert status == 0 and "bitwise equal: 5 of 5 trainings" in said
+    for name, modes in {"dense": ["chunk", "layer", "scope:attn"],
+                        "moe": ["scope", "scope:attn"]}.items():
+        one = by_name[name]
+        assert sorted(one["modes"]) == modes
+        assert one["compared"]["losses"] == 2 + 3 + 4 + 3 + 2
+        assert one["compared"]["weights"] and one["compared"]["optimizer"]
+        for run in one["modes"].values():
+            assert run["equal"] and run["replays"] and not run["refused"]
+            assert run["eager_calls"].keys() == {"warmup"}
+    assert "left out: Megatron's local spec has no layers of mla" in said
+
+
+def test_a_difference_is_named_and_what_is_there_is_not_run_again(
+        all_of, monkeypatch, capsys):
+    import megatron_all
+    import megatron_model
+
+    monkeypatch.setattr(megatron_all, "CONFIGURATIONS",
+                        [megatron_all.Configuration("dense", ("layer",)),
+                         megatron_all.Configuration("moe", ("scope",))])
+    assert all_of("--only", "dense")[0] == 0
+    made = megatron_model.Hooked.make
+
+    def other(self, count=0):
+        made(self, count)
+        with torch.no_grad():
+            self.training.core.embedding.word_embeddings.weight[0, 0] += 1
+
+    monkeypatch.setattr(megatron_model.Hooked, "make", other)
+    status, found = all_of()
+    assert status == 1 and [one["name"] for one in found] == ["dense", "moe"]
+    assert found[0]["modes"]["layer"]["equal"]
+    assert not found[1]["modes"]["scope"]["equal"]
+    said = capsys.readouterr().out
+    assert "bitwise equal: 1 of 2 trainings in 2 configurations" in said
+    assert "moe: scope: " in said and "weights differ from those of off" in said
+
+
+def test_a_mode_that_fails_is_said_and_the_others_go_on(all_of, monkeypatch,
+                                                        capsys):
+    import megatron_model
+
+    monkeypatch.setattr(megatron_model.Hooked, "make",
+                        lambda self, count=0: 1 / 0)
+    status, found = all_of("--only", "moe", "--part", "1/99")
+    assert status == 1
+    assert [run["error"] for run in found[0]["modes"].values()] == [
+        "ZeroDivisionError: division by zero"] * 2
+    assert "it did not finish: ZeroDivisionError" in capsys.readouterr().out
+
+
+def test_time_may_be_up(all_of, monkeypatch, capsys):
+    import megatron_all
+
+    clock = iter(range(0, 10**6, 100))
+    monkeypatch.setattr(megatron_all.time, "monotonic", lambda: next(clock))
+    status, found = all_of("--only", "dense", "--budget", "150")
+    assert [one["name"] for one in found] == ["dense"]
+    assert "150 s are over: start it again" in capsys.readouterr().err
+    assert status == 0

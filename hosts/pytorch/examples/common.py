@@ -95,6 +95,10 @@ class Recipe:
         return graphhooks.attach(training.model, granularity=run.mode,
                                  **options_of(run, args, world, self))
 
+    def run(self, args, world, text) -> bool:
+        """All of it; whether all is well."""
+        return run_all(args, world, text, self)
+
     def determine(self) -> None:
         """Kernels that give the same bits each time."""
         determine()
@@ -415,7 +419,7 @@ def main(parser: Parser, recipe: Recipe, argv=None) -> int:
         if not args.apart:
             recipe.open(world)
         recipe.determine()
-        return 0 if run_all(args, world, text, recipe) else 1
+        return 0 if recipe.run(args, world, text) else 1
     except Fault as fault:
         print(f"{parser.prog}: {fault}", file=sys.stderr)
         return 2

@@ -98,6 +98,13 @@ class Shape:
         return self.kind in ("mla", "mla_moe")
 
 
+def shape_of(args) -> Shape:
+    """Of the options of a program."""
+    names = {f.name for f in dataclasses.fields(Shape)}
+    return Shape(**{n: v for n, v in vars(args).items()
+                    if n in names and n != "offload"})
+
+
 def look(shape: Shape, graphs) -> None:
     """Raises Missing with the first thing that is."""
     if not installed("megatron.core"):

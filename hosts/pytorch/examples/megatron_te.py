@@ -3,6 +3,7 @@
 schedule and optimizer, with its graphs and with those of graphhooks.
 
     megatron_te.py --kind moe --compare off,te,scope
+    megatron_te.py --all results.jsonl          # all kinds, one after the other
 
 How a model is made and wrapped, and who makes its graphs, is in
 megatron_model.py.
@@ -12,11 +13,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import warnings
 
 import common
+import megatron_all
 import megatron_model as megatron
 import options
 import torch
@@ -29,7 +30,7 @@ class Training:
         chosen = common.options_of(run, args, world, Recipe()) \
             if run.mode in megatron.HOOKED else {}
         self.inner = megatron.Megatron(
-            shape_of(args), run.mode, world.device, number=args.seed,
+            megatron.shape_of(args), run.mode, world.device, number=args.seed,
             rate=args.rate, clip=args.clip, **chosen)
         self.step, self.state = self.inner.step, self.inner.state
 
@@ -44,12 +45,14 @@ class Training:
 
 class Recipe(common.Recipe):
     def look(self, args) -> None:
+        if args.all:
+            return  # each configuration looks
         wanted = args.compare or [args.graphhooks]
         if args.in_flight > 1:
             raise options.Fault("--in-flight is the schedule's here, which "
                                 "has one microbatch in flight on one rank")
         try:
-            megatron.look(shape_of(args), wanted)
+            megatron.look(megatron.shape_of(args), wanted)
         except megatron.Missing as missing:
             raise options.Fault(str(missing)) from None
 
@@ -60,6 +63,11 @@ class Recipe(common.Recipe):
             raise options.Fault("this example is for one process; "
                                 "train_gpt.py runs under torchrun")
         megatron.start(world.device)
+
+    def run(self, args, world, text) -> bool:
+        if args.all:
+            return megatron_all.run(args, world, text, self)
+        return super().run(args, world, text)
 
     def training(self, args, world, run):
         return Training(args, world, run)
@@ -77,12 +85,6 @@ class Recipe(common.Recipe):
         """What has no such kernel in Megatron says so, and runs."""
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False
-
-
-def shape_of(args) -> megatron.Shape:
-    names = {f.name for f in dataclasses.fields(megatron.Shape)}
-    return megatron.Shape(**{n: v for n, v in vars(args).items()
-                             if n in names})
 
 
 def make_parser():
@@ -106,13 +108,18 @@ def make_parser():
     add("--pattern", default=megatron.PATTERN, metavar="LAYERS",
         help="of a hybrid, a letter a layer: M Mamba, * attention, - MLP, "
              "E experts")  # fmt: skip
+    megatron_all.add_arguments(add)
     # Without a norm nothing waits for the device within a step.
     parser.set_defaults(sync_every=False, clip=0.0)
     return parser
 
 
 def main(argv=None) -> int:
-    return common.main(make_parser(), Recipe(), argv)
+    parser = make_parser()
+    if any(word.split("=")[0] == "--all" for word in
+           (sys.argv[1:] if argv is None else argv)):
+        megatron_all.small(parser)
+    return common.main(parser, Recipe(), argv)
 
 
 if __name__ == "__main__":
