@@ -110,15 +110,13 @@ static gh_status compare(struct gh_comm *comm,
         mine[k] = settings[k].word;
     }
     status = gh_comm_gather(comm, mine, n, &all, err);
+    if (status == GH_OK && numbered) {
+        status = gh_comm_check_numbers(gh_comm_size(comm), all, n,
+                                       settings[0].name, err);
+    }
     for (uint32_t i = 0; i < gh_comm_size(comm) && status == GH_OK; i++) {
         const uint64_t *theirs = all + (size_t)i * n;
 
-        if (numbered && theirs[0] != i) {
-            return gh_fail(err, GH_ERR_CONFIG,
-                           "gh_ranks.rank is %llu where rank %u is: give each "
-                           "its own, in the order of the communicator",
-                           (unsigned long long)theirs[0], i);
-        }
         for (uint32_t k = numbered; k < n; k++) {
             if (theirs[k] != all[k]) {
                 return refuse_setting(comm, &settings[k], i, err);

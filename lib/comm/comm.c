@@ -268,6 +268,37 @@ uint32_t gh_comm_size(const struct gh_comm *comm)
     return comm->ranks.size;
 }
 
+gh_status gh_comm_check_numbers(uint32_t n, const uint64_t *all,
+                                uint32_t stride, const char *field,
+                                gh_error *err)
+{
+    uint32_t wrong = 0, other = 0;
+
+    while (wrong < n && all[(size_t)wrong * stride] == wrong) {
+        wrong++;
+    }
+    if (wrong == n) {
+        return GH_OK;
+    }
+    while (other < n && (other == wrong || all[(size_t)other * stride] !=
+                                               all[(size_t)wrong * stride])) {
+        other++;
+    }
+    if (other == n) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "%s is %llu where rank %u is: give each its own, in the "
+                       "order of the communicator, or of the gather",
+                       field, (unsigned long long)all[(size_t)wrong * stride],
+                       wrong);
+    }
+    return gh_fail(err, GH_ERR_CONFIG,
+                   "%s is %llu on two ranks, which are %u and %u in the order "
+                   "of the communicator, or of the gather: give each its own",
+                   field, (unsigned long long)all[(size_t)wrong * stride],
+                   wrong < other ? wrong : other,
+                   wrong < other ? other : wrong);
+}
+
 bool gh_comm_has_threads(const struct gh_comm *comm)
 {
     return comm->hall != NULL;

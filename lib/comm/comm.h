@@ -52,6 +52,11 @@ void gh_comm_part(const struct gh_comm_parting *parting);
 
 uint32_t gh_comm_rank(const struct gh_comm *comm);
 uint32_t gh_comm_size(const struct gh_comm *comm);
+/* Fails unless each of `n` ranks has said its own number: every `stride` words of
+ * `all` is one, of the next rank.  `field` is where the host has it. */
+gh_status gh_comm_check_numbers(uint32_t n, const uint64_t *all,
+                                uint32_t stride, const char *field,
+                                gh_error *err);
 /* Whether other ranks are threads of this process; known after a gather. */
 bool gh_comm_has_threads(const struct gh_comm *comm);
 /* Whether the host has lent one communicator for both. */

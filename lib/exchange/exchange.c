@@ -127,12 +127,16 @@ static gh_status compare(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     static const char *const names[] = { "gh_exchange_desc.kind", "n_ranks",
                                          "comm (0: NULL)", "flags" };
     const uint64_t mine[] = { kind, x->n, x->desc.comm != NULL, x->desc.flags,
-                              x->desc.window_bytes };
+                              x->desc.window_bytes, x->rank };
     const uint64_t *all;
-    gh_status status = gh_exchange_gather(x, own, mine, 6, &all, err);
+    gh_status status = gh_exchange_gather(x, own, mine, 7, &all, err);
 
+    if (status == GH_OK) {
+        status = gh_comm_check_numbers(x->n, all + 6, 7,
+                                       "gh_exchange_desc.rank", err);
+    }
     for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
-        const uint64_t *theirs = all + (size_t)i * 6 + 1;
+        const uint64_t *theirs = all + (size_t)i * 7 + 1;
 
         x->peers[i].window_bytes = theirs[4];
         for (uint32_t w = 0; w < 4; w++) {

@@ -170,6 +170,21 @@ static void test_settings(struct rank *r)
     trader_close(&t);
 }
 
+static void test_one_number_twice(struct rank *r)
+{
+    const struct trader_options options = { .kind = "copy", .by_host = true,
+                                            .no_comm = true, .all_first = true,
+                                            .environment = quiet };
+    struct trader t;
+
+    says_int(r, trader_try(&t, r, &options), GH_ERR_CONFIG,
+             "two ranks with one number make none");
+    says(r, strstr(t.err.text, "gh_exchange_desc.rank is 0 on two ranks, which "
+                               "are 0 and 1") != NULL,
+         "both are named: %.120s", t.err.text);
+    trader_close(&t);
+}
+
 static void test_environment(struct rank *r)
 {
     static const char *const asked[] = { "GRAPHHOOKS_EP_EXCHANGE=nccl",
@@ -265,6 +280,7 @@ int main(void)
     ranks_run(1, "descriptions", test_descriptions);
     ranks_run(1, "calls", test_calls);
     ranks_run(2, "settings", test_settings);
+    ranks_run(2, "one number twice", test_one_number_twice);
     ranks_run(2, "environment", test_environment);
     if (ranks_are_soft()) { /* whose device is small enough to be full */
         ranks_run(2, "one fails", test_one_fails);

@@ -155,7 +155,7 @@ gh_status trader_try(struct trader *t, struct rank *r,
     }
 
     desc.flags = options->flags;
-    desc.rank = (uint32_t)r->rank;
+    desc.rank = options->all_first ? 0 : (uint32_t)r->rank;
     desc.n_ranks = (uint32_t)r->n;
     desc.window_bytes = t->window_bytes;
     desc.window = t->theirs;

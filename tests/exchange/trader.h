@@ -32,6 +32,7 @@ struct trader_options {
     uint32_t flags;
     bool by_host;     /* words are brought by the host, not by NCCL */
     bool no_comm;
+    bool all_first;   /* each rank says that it is rank 0 */
     bool own_window;  /* of the host's */
     uint32_t unit;    /* bytes; 0: 96 */
     bool aborts;      /* communicators, by itself */

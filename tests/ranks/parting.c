@@ -977,6 +977,23 @@ static void test_settings_differ(struct rank *r)
     }
 }
 
+/* Two give the first rank's number. */
+static void test_one_number_twice(struct rank *r)
+{
+    const struct sharer_options options = { .environment = hasty,
+                                            .by_host = true };
+    struct sharer s;
+    char words[80];
+
+    snprintf(words, sizeof(words),
+             "gh_ranks.rank is 0 on two ranks, which are 0 and %d", r->n - 1);
+    if (sharer_open_alone(&s, r, &options)) {
+        s.ranks.rank = r->rank == r->n - 1 ? 0 : (uint32_t)r->rank;
+        refuses(&s, GH_ERR_CONFIG, words);
+    }
+    sharer_close(&s);
+}
+
 /* The flags of a session are no option. */
 static void test_flags_differ(struct rank *r)
 {
@@ -1364,6 +1381,7 @@ int main(void)
     static const struct ranks_test whole[] = {
         { "settings differ", test_settings_differ, false },
         { "flags differ", test_flags_differ, false },
+        { "one number twice", test_one_number_twice, false },
         { "bad ranks", test_bad_ranks, false },
         { "ranks come late", test_ranks_come_late, false },
         { "nobody to give up", test_nobody_to_give_up, false },

@@ -25,7 +25,8 @@ enum {
     N = 4,
     RANK = 1,
     OTHER = 2, /* the rank whose words are changed */
-    ROW = 128  /* bytes of a row of signs */
+    ROW = 128, /* bytes of a row of signs */
+    SETTINGS = 7 /* words that are compared */
 };
 
 #define STREAM ((void *)7)
@@ -73,6 +74,9 @@ gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
     }
     for (uint32_t i = 0; i < N; i++) {
         memcpy(all + (size_t)i * n, mine, n * sizeof(*mine));
+        if (n == SETTINGS) {
+            all[(size_t)i * n + SETTINGS - 1] = i; /* the rank's number */
+        }
     }
     if (n_gathers == changed_gather) {
         all[OTHER * n + changed_word] += changed_by;
@@ -736,6 +740,7 @@ static void test_agreement(void)
         { 2, "n_ranks is 4 on rank 0 and 5 on rank 2" },
         { 3, "comm (0: NULL) is 1 on rank 0 and 2 on rank 2" },
         { 4, "flags is 0 on rank 0 and 1 on rank 2" },
+        { 6, "rank is 3 on two ranks, which are 2 and 3" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
