@@ -1,5 +1,6 @@
 /*
- * meetings.c - the table that a library of collectives is given.
+ * meetings.c - the table that a library of collectives is given, and what hosts
+ * tell each other by themselves.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,12 +14,14 @@
 #include "softcuda/meet.h"
 #include "softcuda/order.h"
 #include "softcuda/soft.h"
+#include "softcuda/softcuda.h"
 #include "softcuda/stream.h"
 #include "softcuda/wait.h"
 
 #include <stdlib.h>
 
 SOFT_API softcuda_meet_fn softcuda_meet;
+SOFT_API softcuda_gather_fn softcuda_gather;
 
 _Static_assert(offsetof(softcuda_call, free) == offsetof(struct shared, free),
                "a call is shared");
@@ -144,4 +147,70 @@ static const softcuda_meetings meetings = {
 const softcuda_meetings *softcuda_meet(void)
 {
     return &meetings;
+}
+
+/* ---- gathers of the hosts' own ------------------------------------------- */
+
+/* The last two of a key: nobody begins the next one before all have heard the
+ * first of them. */
+struct gather {
+    struct gather *next;
+    uint64_t key, number[2];
+    softcuda_word *words[2];
+};
+
+/* They stay: sessions are few. */
+static struct gather *gathers;
+
+static struct gather *find_gather(uint64_t key)
+{
+    struct gather *gather = gathers;
+
+    while (gather != NULL && gather->key != key) {
+        gather = gather->next;
+    }
+    return gather;
+}
+
+static struct gather *add_gather(uint64_t key)
+{
+    struct gather *gather = calloc(1, sizeof(*gather));
+
+    if (gather != NULL) {
+        gather->key = key;
+        gather->next = gathers;
+        gathers = gather;
+    }
+    return gather;
+}
+
+static void say_to(struct gather *gather, uint64_t number)
+{
+    const int at = (int)(number % 2);
+
+    if (gather->number[at] != number) {
+        word_free(gather->words[at]);
+        gather->words[at] = NULL;
+        gather->number[at] = number;
+    }
+    gather->words[at] = say(gather->words[at]);
+}
+
+void softcuda_gather(uint64_t key, uint64_t number, int says)
+{
+    const int at = (int)(number % 2);
+    struct gather *gather;
+
+    soft_lock();
+    gather = find_gather(key);
+    if (gather == NULL && says) {
+        gather = add_gather(key);
+    }
+    if (gather != NULL && says) {
+        say_to(gather, number);
+    } else if (gather != NULL && gather->number[at] == number &&
+               gather->words[at] != NULL) {
+        hear(gather->words[at]);
+    }
+    unlock();
 }

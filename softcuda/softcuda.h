@@ -123,6 +123,12 @@ typedef uint64_t softcuda_others_fn(uint64_t i, const char **text_p);
 typedef int softcuda_discard_fn(const void *address, uint64_t bytes,
                                 void *stream, void *event);
 
+/* Processes (PROCESSES) bring each other words without the device, as by MPI.
+ * Each `says` what it has waited for before, and then hears, with `says` 0, what
+ * all of them have said.  `key` is the same for all that belong together, and
+ * `number` counts their gathers. */
+typedef void softcuda_gather_fn(uint64_t key, uint64_t number, int says);
+
 /* The virtual clock: nanoseconds until everything issued so far would end. */
 typedef uint64_t softcuda_clock_fn(void);
 
@@ -140,7 +146,8 @@ typedef const char *softcuda_entry_fn(uint32_t i);
 
 /* The symbols: softcuda_count, softcuda_configure, softcuda_races,
  * softcuda_unwritten, softcuda_discard, softcuda_label, softcuda_others,
- * softcuda_clock, softcuda_costs, softcuda_calls, softcuda_entry. */
+ * softcuda_gather, softcuda_clock, softcuda_costs, softcuda_calls,
+ * softcuda_entry. */
 
 #ifdef __cplusplus
 }

@@ -52,6 +52,7 @@ struct gh_comm {
     struct gh_job *aborts[2]; /* of `own` and of the host's */
     uint64_t said; /* how often */
     struct gh_hall_card card;
+    uint64_t key; /* of gathers by the host: the number of the first rank's card */
     struct gh_hall *hall; /* of the ranks in this process; NULL: alone there,
                              or they have not gathered yet */
     uint64_t met; /* in it; how often */
@@ -474,11 +475,19 @@ static gh_status gather_by_host(struct gh_comm *comm, const uint64_t *mine,
     if (comm->said++ == 0) {
         status = ask_host(comm, card, GH_HALL_WORDS, err);
         if (status == GH_OK) {
+            comm->key = comm->all[1];
             comm->hall = gh_hall_enter(comm->all, GH_HALL_WORDS,
                                        comm->ranks.rank, comm->ranks.size);
         }
     }
-    return status == GH_OK ? ask_host(comm, mine, n, err) : status;
+    if (status == GH_OK) {
+        gh_device_gather(comm->dev, comm->key, comm->said, true);
+        status = ask_host(comm, mine, n, err);
+    }
+    if (status == GH_OK) {
+        gh_device_gather(comm->dev, comm->key, comm->said, false);
+    }
+    return status;
 }
 
 static gh_status gather_by_nccl(struct gh_comm *comm, const uint64_t *mine,

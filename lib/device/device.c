@@ -43,6 +43,8 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
     memcpy(&dev->unwritten, &symbol, sizeof(symbol));
     symbol = dlsym(dev->drv.library, "softcuda_discard");
     memcpy(&dev->discard, &symbol, sizeof(symbol));
+    symbol = dlsym(dev->drv.library, "softcuda_gather");
+    memcpy(&dev->gather, &symbol, sizeof(symbol));
     return GH_OK;
 }
 
@@ -201,5 +203,18 @@ bool gh_device_bus_id(struct gh_device *dev, char *text, size_t bytes)
 uint64_t gh_device_unwritten(const struct gh_device *dev)
 {
     return dev->unwritten != NULL ? dev->unwritten(0, NULL) : 0;
+}
+
+void gh_device_gather(struct gh_device *dev, uint64_t key, uint64_t number,
+                      bool before)
+{
+    struct gh_device_before thread;
+
+    if (dev->gather == NULL) {
+        return;
+    }
+    thread = gh_device_enter(dev); /* it tells whose process this is */
+    dev->gather(key, number, before);
+    gh_device_leave(dev, thread);
 }
 

@@ -50,6 +50,13 @@ uint64_t gh_device_unwritten(const struct gh_device *dev);
 bool gh_device_other_driver(const struct gh_device *dev, char *path,
                             size_t bytes);
 
+/* The host brings words from rank to rank, without the device.  The software
+ * device, whose processes are threads, is told before and after, so that it knows
+ * who comes after whom; no other device is.  `key` is the same for these ranks
+ * alone, and `number` counts their gathers. */
+void gh_device_gather(struct gh_device *dev, uint64_t key, uint64_t number,
+                      bool before);
+
 /* The thread's state before gh_device_enter(). */
 struct gh_device_before {
     void *context;

@@ -22,8 +22,9 @@ struct gh_device {
     bool retained; /* ctx is the primary one, to be released */
     uint32_t limit_s; /* of a wait; 0: none */
     bool stuck;       /* a wait has not ended in that time */
-    softcuda_unwritten_fn *unwritten; /* both are NULL on a real driver */
+    softcuda_unwritten_fn *unwritten; /* all are NULL on a real driver */
     softcuda_discard_fn *discard;
+    softcuda_gather_fn *gather;
 
     void *batch;       /* cuMemcpyBatchAsync; NULL: the driver has none */
     int batch_version; /* the CUDA version of its signature */

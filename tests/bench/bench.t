@@ -142,6 +142,11 @@ json "$scratch/d.json" "beside writes JSON"
     grep -q '"ranks": 3, "devices": 3,' "$scratch/x.json" &&
     [ "$(grep -c '"bitwise_equal": true' "$scratch/x.json")" -eq 2 ]
 ok $? "exchange runs on three ranks"
+./bench/exchange --driver soft --brief --rounds 1 --passes 1 --nccl none \
+    > "$scratch/out" 2>&1 &&
+    ! grep -q '^softcuda: ' "$scratch/out" &&
+    [ "$(grep -c '"bitwise_equal": true' "$scratch/out")" -eq 1 ]
+ok $? "exchange runs without NCCL, where the host brings the words"
 for program in exchange beside; do
     ./bench/$program --driver soft --ranks 1 > "$scratch/out" 2>&1
     [ $? -eq 3 ] && grep -q 'ranks is 1; .* two or more' "$scratch/out"

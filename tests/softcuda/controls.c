@@ -37,6 +37,7 @@ bool controls_open(int *status_p)
     find("softcuda_races", &soft.races);
     find("softcuda_unwritten", &soft.unwritten);
     find("softcuda_discard", &soft.discard);
+    find("softcuda_gather", &soft.gather);
     find("softcuda_label", &soft.label);
     find("softcuda_others", &soft.others);
     find("softcuda_clock", &soft.clock);

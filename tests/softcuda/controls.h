@@ -17,6 +17,7 @@ struct controls {
     softcuda_discard_fn *discard;
     softcuda_label_fn *label;
     softcuda_others_fn *others;
+    softcuda_gather_fn *gather;
     softcuda_clock_fn *clock;
     softcuda_costs_fn *costs;
     softcuda_calls_fn *calls;

@@ -187,6 +187,37 @@ static void test_a_device_is_a_process(void)
     on(0);
 }
 
+/* Whether one more gather, which one of the two does not hear, still orders
+ * what the other does. */
+static void writes_after_a_gather(uint64_t number, uint64_t heard)
+{
+    configure("SEED=0 PROCESSES=1");
+    on(0);
+    drv.cuCtxEnablePeerAccess(contexts[1], 0);
+    put(0, memory[1], 1);
+    drv.cuStreamSynchronize(streams[0]);
+    soft.gather(7, number, 1);
+    on(1);
+    soft.gather(7, number, 1);
+    soft.gather(7, heard, 0);
+    put(1, memory[1], 2);
+    drv.cuStreamSynchronize(streams[1]);
+    on(0);
+    drv.cuCtxDisablePeerAccess(contexts[1]);
+}
+
+static void test_processes_bring_words_by_themselves(void)
+{
+    writes_after_a_gather(1, 1);
+    is_int(races(), 0, "a process comes after what others have said before it");
+    writes_after_a_gather(2, 1);
+    is_int(races(), 1, "but not by an earlier gather");
+    writes_after_a_gather(3, 5);
+    is_int(races(), 1, "nor by one that nobody has begun");
+    configure("SEED=0");
+    on(0);
+}
+
 /* Streams that have gone are not taken for those that come after them by a
  * process that does not know it. */
 static void test_streams_that_have_gone(void)
@@ -286,6 +317,7 @@ int main(void)
     test_a_free_waits_for_all_devices();
     test_seeds_order_all_devices();
     test_a_device_is_a_process();
+    test_processes_bring_words_by_themselves();
     test_streams_that_have_gone();
     test_memory_stays_flat();
     test_a_process_has_its_own_time();
