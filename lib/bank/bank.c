@@ -83,7 +83,9 @@ void gh_bank_clear(struct gh_bank *bank, struct gh_entry *entry)
     struct gh_device *dev = memory->streams->dev;
     struct gh_device_before before = gh_device_enter(dev);
     const struct gh_entry kept = { .unchained = entry->unchained,
-                                   .spoilt = entry->spoilt };
+                                   .spoilt = entry->spoilt,
+                                   .dropped = entry->dropped,
+                                   .drops = entry->drops };
 
     if (entry->state == GH_ENTRY_READY) {
         bank->banks->n_nodes -= entry->n_nodes;

@@ -44,6 +44,9 @@ struct gh_entry {
     uint32_t flags; /* gh_pass.flags of the recording */
     uint64_t spoilt; /* the step in which something else ended the recording,
                         from 1; 0: none has, or it was recorded since */
+    uint64_t dropped; /* the step in which the host gave a recording up last,
+                         from 1; 0: none since it was recorded */
+    uint32_t drops;   /* in how many steps it has */
     void *object;   /* the handle of a host that captures by itself, which then
                        owns `exec`; NULL: the library owns it */
     void *exec;     /* NULL: the host launches the graph each time */

@@ -13,6 +13,24 @@
 #include "capture/offloads.h"
 #include "capture/ranks.h"
 
+/* After so many steps a pass counts as one whose recordings all fail. */
+#define MANY_STEPS 4
+
+/* Nothing else tells of such a pass: it runs eagerly, and the next step records
+ * it again. */
+static void note_dropped(struct gh_capture *c, struct gh_entry *entry)
+{
+    const uint64_t step = c->stats.iterations + 1;
+
+    if (entry->state != GH_ENTRY_NEW || entry->dropped == step) {
+        return;
+    }
+    entry->dropped = step;
+    if (++entry->drops == MANY_STEPS) {
+        gh_say_dropped(c, entry);
+    }
+}
+
 void gh_capture_cancel(struct gh_capture *c)
 {
     if (!c->open.active) {
@@ -23,6 +41,7 @@ void gh_capture_cancel(struct gh_capture *c)
         if (gh_agree_is_due(c) && !c->parted) {
             gh_agree_to_cancel(c);
         }
+        note_dropped(c, c->open.entry);
     }
     gh_offloads_cancel(c);
     gh_open_give_slot_up(c);

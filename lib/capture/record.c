@@ -217,7 +217,8 @@ static gh_status begin_life(struct gh_capture *c, const gh_pass *pass,
     }
     entry->flags = pass->flags;
     entry->state = GH_ENTRY_READY;
-    entry->spoilt = 0;
+    entry->spoilt = entry->dropped = 0;
+    entry->drops = 0;
     c->open.bank->n_graphs++;
     c->open.bank->recordings++;
     return not_now || is_compared_first(c, entry) ? GH_RERUN : GH_OK;

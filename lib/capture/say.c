@@ -70,34 +70,41 @@ void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
 
 static void say_group(const struct gh_capture *c, struct gh_given_up *group)
 {
+    const bool one = group->n == 1;
+    const char *const what[] = {
+        [GH_FAILED] = one ? "runs eagerly from now on" : "run eagerly from now on",
+        [GH_FAILED_ONCE] = one ? "runs eagerly in this step, to be recorded once "
+                                 "more"
+                               : "run eagerly in this step, to be recorded once "
+                                 "more",
+        [GH_FAILED_SO_FAR] = one ? "has not been recorded in"
+                                 : "have not been recorded in",
+    };
     char others[40] = "";
 
     if (group->n == 0) {
         return;
     }
-    if (group->n > 1) {
+    if (!one) {
         snprintf(others, sizeof(others), ", and %u other pass%s", group->n - 1,
                  group->n == 2 ? "" : "es");
     }
-    gh_log_line(c->options.log, GH_LOG_WARN,
-                "%s%s run%s eagerly %s: %s",
+    gh_log_line(c->options.log, GH_LOG_WARN, "%s%s %s%s%s",
                 gh_entry_describe(c, group->first).text, others,
-                group->n == 1 ? "s" : "",
-                group->spoilt ? "in this step, to be recorded once more"
-                              : "from now on",
+                what[group->how], group->how == GH_FAILED_SO_FAR ? " " : ": ",
                 group->text);
     group->n = 0;
 }
 
 /* Finds the group of that text, or an empty one.  If all are taken, the last is
  * said and used again. */
-static struct gh_given_up *find_group(struct gh_capture *c, bool spoilt,
-                                      const char *text)
+static struct gh_given_up *find_group(struct gh_capture *c,
+                                      enum gh_failed how, const char *text)
 {
     struct gh_given_up *last = &c->said.given_up[GH_GIVEN_UP - 1];
 
     for (struct gh_given_up *group = c->said.given_up; group <= last; group++) {
-        if (group->n == 0 || (group->spoilt == spoilt &&
+        if (group->n == 0 || (group->how == how &&
                               strcmp(group->text, text) == 0)) {
             return group;
         }
@@ -107,18 +114,20 @@ static struct gh_given_up *find_group(struct gh_capture *c, bool spoilt,
 }
 
 static void note_failed(struct gh_capture *c, const struct gh_entry *entry,
-                        bool spoilt, const char *text)
+                        enum gh_failed how, const char *text)
 {
     char kept[sizeof(c->said.given_up[0].text)];
     struct gh_given_up *group;
 
-    gh_log_line(c->options.log, GH_LOG_DEBUG, "%s failed: %s",
-                gh_entry_describe(c, entry).text, text);
+    if (how != GH_FAILED_SO_FAR) {
+        gh_log_line(c->options.log, GH_LOG_DEBUG, "%s failed: %s",
+                    gh_entry_describe(c, entry).text, text);
+    }
     snprintf(kept, sizeof(kept), "%s", text);
-    group = find_group(c, spoilt, kept);
+    group = find_group(c, how, kept);
     if (group->n == 0) {
         group->first = entry;
-        group->spoilt = spoilt;
+        group->how = how;
         memcpy(group->text, kept, sizeof(kept));
     }
     group->n++;
@@ -127,13 +136,25 @@ static void note_failed(struct gh_capture *c, const struct gh_entry *entry,
 void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
                      const char *text)
 {
-    note_failed(c, entry, false, text);
+    note_failed(c, entry, GH_FAILED, text);
 }
 
 void gh_say_spoilt(struct gh_capture *c, const struct gh_entry *entry,
                    const char *text)
 {
-    note_failed(c, entry, true, text);
+    note_failed(c, entry, GH_FAILED_ONCE, text);
+}
+
+void gh_say_dropped(struct gh_capture *c, const struct gh_entry *entry)
+{
+    char text[sizeof(c->said.given_up[0].text)];
+
+    snprintf(text, sizeof(text),
+             "%u steps: the host has given up each recording (gh_layer_cancel), "
+             "so the pass runs eagerly: see what has failed in it; a host that "
+             "does not want it recorded calls gh_pre_warmup",
+             entry->drops);
+    note_failed(c, entry, GH_FAILED_SO_FAR, text);
 }
 
 static void say_groups(struct gh_capture *c)

@@ -10,10 +10,16 @@
 
 struct gh_capture;
 
-/* Entries that became eager for the same reason, which are said together. */
+enum gh_failed {
+    GH_FAILED,       /* it is eager from now on */
+    GH_FAILED_ONCE,  /* it is recorded once more */
+    GH_FAILED_SO_FAR /* it is recorded again in each step */
+};
+
+/* Entries that failed for the same reason, which are said together. */
 struct gh_given_up {
     const struct gh_entry *first;
-    bool spoilt; /* they are recorded once more */
+    enum gh_failed how;
     uint32_t n; /* 0: nothing to say */
     char text[400];
 };
@@ -50,6 +56,8 @@ void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
 /* The same of one that is recorded once more, in a later step. */
 void gh_say_spoilt(struct gh_capture *c, const struct gh_entry *entry,
                    const char *text);
+/* The host has given up its recordings in so many steps; the same. */
+void gh_say_dropped(struct gh_capture *c, const struct gh_entry *entry);
 /* GRAPHHOOKS_CHECK has found no outputs in the pass that is open.  It is
  * noted, and said for all such passes together. */
 void gh_say_nothing_to_compare(struct gh_capture *c);

@@ -189,6 +189,73 @@ static void test_what_a_refusal_says(void)
     toy_close(&toy);
 }
 
+/* ---- recordings that the host gives up ----------------------------------- */
+
+static const char *const warning[] = { "GRAPHHOOKS_LOG=warn", NULL };
+
+/* Steps of a forward of each segment, whose recordings the host gives up; it
+ * runs the pass without them then, as gh_run_pass() does. */
+static void give_up_in(uint32_t steps, uint32_t segments)
+{
+    for (uint32_t step = 0; step < steps; step++) {
+        for (uint32_t i = 0; i < segments; i++) {
+            gh_pass pass = a_pass(i, GH_FORWARD, 0, toy.streams[0], &no_io);
+            gh_decision d = { .struct_size = sizeof(d) };
+
+            gh_layer_enter(toy.session, &pass, &d, &err);
+            gh_layer_cancel(toy.session, NULL);
+            gh_pre_warmup(toy.session, NULL);
+            pass_once(&pass, &no_io, &d);
+            gh_post_warmup(toy.session, NULL);
+        }
+        gh_iteration_end(toy.session, NULL);
+    }
+}
+
+static void test_recordings_that_never_end_well(void)
+{
+    if (!start((struct toy_options){ .layers = 3, .host = &hearing,
+                                     .environment = warning })) {
+        return;
+    }
+    said[0] = '\0';
+    give_up_in(3, 3);
+    is_int(times_said("not been recorded"), 0,
+           "three steps without a recording may be by chance");
+    run(2, GH_FORWARD, 0, toy.streams[0]);
+    gh_iteration_end(toy.session, NULL);
+    give_up_in(1, 2);
+    is_int(times_said("layer 0 attn..mlp forward, slot 0, and 1 other pass "
+                      "have not been recorded in 4 steps: the host has given "
+                      "up each recording"),
+           1, "after the fourth the passes are named, and what ends them: %s",
+           said);
+    give_up_in(6, 2);
+    is_int(times_said("not been recorded"), 1, "once");
+    toy_close(&toy);
+}
+
+/* One step may give a recording up for each of its microbatches. */
+static void test_steps_count_once(void)
+{
+    if (!start((struct toy_options){ .layers = 1, .host = &hearing,
+                                     .environment = warning })) {
+        return;
+    }
+    said[0] = '\0';
+    for (uint32_t i = 0; i < 8; i++) {
+        gh_pass pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
+        gh_decision d = { .struct_size = sizeof(d) };
+
+        gh_layer_enter(toy.session, &pass, &d, &err);
+        gh_layer_cancel(toy.session, NULL);
+    }
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("not been recorded"), 0,
+           "eight times in one step are one step");
+    toy_close(&toy);
+}
+
 int main(void)
 {
     const char *reason;
@@ -201,5 +268,7 @@ int main(void)
     test_once_for_each_chunk();
     test_a_refusal();
     test_what_a_refusal_says();
+    test_recordings_that_never_end_well();
+    test_steps_count_once();
     return done_testing();
 }
