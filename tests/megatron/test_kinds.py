@@ -118,6 +118,21 @@ def test_what_routers_count(what):
             .local_tokens_per_expert.sum() > 0
 
 
+def cast(core):
+    """As Megatron trains: the model, and all of its buffers."""
+    from megatron.core.transformer.module import Float16Module
+
+    return Float16Module(core.config, core)
+
+
+@pytest.mark.parametrize("scope", ["attn,moe_router", "attn"])
+def test_a_bias_of_experts_that_the_first_forward_casts_back(scope):
+    two = compare(steps, "sigmoid", scope, wrap=cast, bf16=True,
+                  params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16)
+    assert two.core.decoder.layers[0].mlp.router.expert_bias.dtype \
+        == torch.float32
+
+
 @pytest.mark.parametrize("kind, scope", [
     ("moe", "attn,moe_router,moe_preprocess"), ("padded", ""),
     ("sigmoid", "attn,moe_router")])

@@ -48,8 +48,17 @@ def attach(model_chunks, config=None, scope=None, offload=None, **options):
     chunks = _chunks(model_chunks)
     for chunk in chunks:
         environment.refuse_fsdp(chunk)
+        _cast_back(chunk)
     config = config if config is not None else chunks[0].config
     return Attached(names, chunks, config, scope, offload, options)
+
+
+def _cast_back(chunk) -> None:
+    """Routers keep what they add to scores in fp32, and see to it in their
+    first forward after a cast of the model; graphs would read the memory that
+    it had before."""
+    for module in chunk.modules():
+        getattr(module, "_maintain_float32_expert_bias", lambda: None)()
 
 
 def _chunks(given) -> list:
