@@ -207,15 +207,18 @@ def alive() -> bool:
 
 
 def read(path: str) -> list[dict]:
-    """Whole lines; the last may be half of one."""
-    found = []
+    """Whole lines, of each configuration the last; one may be half, of a
+    process that was ended."""
+    found = {}
     if os.path.exists(path):
-        for line in open(path, encoding="utf-8"):
-            try:
-                found.append(json.loads(line))
-            except ValueError:
-                pass
-    return found
+        with open(path, encoding="utf-8") as lines:
+            for line in lines:
+                try:
+                    one = json.loads(line)
+                except ValueError:
+                    continue
+                found[one["name"]] = one
+    return list(found.values())
 
 
 def append(path: str, found: dict) -> None:
@@ -236,6 +239,9 @@ def table(records: list[dict]) -> str:
     rows = [HEAD]
     notes = []
     for found in records:
+        if "skipped" in found:
+            notes.append(f"{found['name']}: left out: {found['skipped']}")
+            continue
         for name, said in {"off": found.get("off", {}),
                            **found["modes"]}.items():
             if name == "off" and "error" not in said:
@@ -254,8 +260,6 @@ def table(records: list[dict]) -> str:
             notes += [f"{found['name']}, {name}: {layer} is not captured: "
                       f"{why}" for layer, why in
                       (said.get("refused") or {}).items()]
-        if found.get("skipped"):
-            notes.append(f"{found['name']}: left out: {found['skipped']}")
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip()
              for row in rows]
@@ -279,11 +283,12 @@ def _times(said: dict) -> list[str]:
 
 
 def verdict(records: list[dict]) -> tuple[str, bool]:
+    records = [found for found in records if "skipped" not in found]
     modes = [said for found in records for said in found["modes"].values()]
     equal = sum(said["equal"] for said in modes)
     well = equal == len(modes) and bool(modes) and not any(
         found.get("off", {}).get("error") for found in records)
-    tensors = [found["compared"] for found in records if "compared" in found]
+    tensors = [found["compared"] for found in records]
     said = {kind: sum(t[kind] for t in tensors) for kind in
             ("losses", "weights", "optimizer", "fp8")}
     return (f"bitwise equal: {equal} of {len(modes)} trainings in "
@@ -295,7 +300,8 @@ def verdict(records: list[dict]) -> tuple[str, bool]:
 def run(args, world, text, recipe) -> bool:
     began = time.monotonic()
     chosen = wanted(args)
-    there = {found["name"] for found in read(args.all)}
+    there = {found["name"] for found in read(args.all)
+             if "skipped" not in found}
     for one in chosen:
         if one.name in there:
             continue
