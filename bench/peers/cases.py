@@ -97,7 +97,8 @@ TE_KINDS = {
     "mamba": (_EXPERTS, {"kind": "mamba", "pattern": "M*-E" * 3}),
     "dense_large": (_LARGE, _OF_LARGE),
     "dense_large_fp8": (_LARGE, {**_OF_LARGE, "fp8": "delayed"}),
-    "offload": ((8, 2048, 4096), {"kind": "offload"}),
+    "offload": ((8, 2048, 4096), {"kind": "offload", "batch": 2,
+                                  "vocabulary": 8192}),
     "delay": (_EXPERTS, {"kind": "delay"}),
 }
 # What is most worth knowing first, as time on a GPU may end.
@@ -229,7 +230,8 @@ def seconds(row: str, case: Case, steps: Steps) -> float:
     if case.hidden > 2048:
         share, eager = 1.0, 200.0 * case.microbatches  # the device's
     else:
-        share = _SHARES.get(row, 0.6 if counted else 0.25)
+        share = _SHARES.get(row, 0.6 if counted or case.kind == "offload"
+                            else 0.25)
     count = steps.all + steps.issued
     if row == "te/eager":
         count += sum(FEW_STEPS.values()) - steps.timed - steps.issued

@@ -302,10 +302,9 @@ def line_of(name: str, row: dict, floor: float | None) -> list[str]:
 
 
 def theory(case: dict) -> int:
-    """Bytes that an offload of core_attn can free: q, k and v of each layer
-    but the last, whose backward comes at once.  The output is kept by the
-    projection after it too."""
-    return (3 * 2 * case["batch"] * case["sequence"] * case["hidden"]
+    """Bytes of what core_attn keeps for the backward, so q, k, v and what it
+    gives, in each layer but the last, whose backward comes at once."""
+    return (4 * 2 * case["batch"] * case["sequence"] * case["hidden"]
             * (case["layers"] - 1))
 
 

@@ -197,10 +197,12 @@ def one_of(args, one: Configuration, world, text, recipe) -> dict:
 
 
 def alive() -> bool:
-    """Whether the device still works; an error of a kernel stays."""
+    """Whether the device still works: an error of a kernel stays, and so may
+    a generator that takes a capture for unfinished."""
     try:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
+            torch.rand(1, device="cuda").item()
     except RuntimeError:
         return False
     return True

@@ -391,7 +391,7 @@ def test_what_offload_frees_is_said_beside_what_it_can_free(peers, report):
         return {"turns": [one]}
 
     case = peers["cases"].te_cases(["offload:4"])[0]
-    could = 3 * 2 * 4096 * 2048 * 7
+    could = 4 * 2 * 2 * 4096 * 2048 * 7
     said = result(te__te=settled(10.0, 4 * could),
                   te__scope=settled(8.0, 3 * could),
                   **{"te__te+offload": settled(15.0, 3.5 * could),
@@ -402,7 +402,7 @@ def test_what_offload_frees_is_said_beside_what_it_can_free(peers, report):
         == pytest.approx(2 / 3)
     rows = cells(report.table(said).split("\n\n")[-1])
     assert [row[1:] for row in rows[2:]] == [
-        ["1.500", "0.16", "0.33", "0.50"], ["1.250", "0.25", "0.33", "0.75"]]
+        ["1.500", "0.44", "0.88", "0.50"], ["1.250", "0.66", "0.88", "0.75"]]
 
 
 def test_cases_of_transformer_engine_come_in_their_order(peers):
