@@ -14,6 +14,8 @@ import training  # noqa: E402
 from models import torch  # noqa: E402
 from training import COUNTS, MOE, build_hybrid, compare  # noqa: E402
 
+from graphhooks.torch.guard import ran  # noqa: E402
+
 HALF = dict(params_dtype=torch.float16, pipeline_dtype=torch.float16,
             fp16=True)
 NONE = dict(moe_router_load_balancing_type="none", moe_aux_loss_coeff=0.0)
@@ -144,3 +146,16 @@ def test_experts_that_predict_several_tokens(kind, scope):
     ("dense", ""), ("moe", "attn,moe_router,moe_preprocess")])
 def test_half_precision(kind, scope):
     compare(steps, kind, scope, **HALF)
+
+
+@pytest.fixture
+def nothing_seen(monkeypatch):
+    """As where torch compiles what layers call: any function may have run."""
+    monkeypatch.setattr(ran.Ran, "and_these", lambda self, codes: ran.ANY)
+
+
+@pytest.mark.parametrize("kind, scope", [
+    ("dense", "attn"), ("moe", "attn,moe_router,moe_preprocess"),
+    ("padded", "")])
+def test_where_nobody_knows_what_ran(nothing_seen, kind, scope):
+    compare(steps, kind, scope)

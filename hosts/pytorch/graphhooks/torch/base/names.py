@@ -112,6 +112,16 @@ def written_in(code) -> frozenset:
                           if isinstance(c, types.CodeType))))
 
 
+@functools.lru_cache(maxsize=None)
+def written_by(kind) -> frozenset:
+    """The attributes that the functions of a class set, torch's left out."""
+    return frozenset().union(*(
+        written_in(function.__code__) for base in kind.__mro__
+        for function in vars(base).values()
+        if isinstance(function, types.FunctionType)
+        and not is_of_others(function)))
+
+
 def _globals_of(code):
     return _named_by(_LOADS, code)
 

@@ -27,7 +27,8 @@ import weakref
 import torch
 
 from ..base import private
-from ..base.names import is_of_others, namespaces, package, within
+from ..base.names import (is_of_others, namespaces, package, within,
+                          written_by)
 from . import held
 from .attributes import CONTAINERS, PLAIN, comparable, exact, is_unknown
 from .draws import is_generator
@@ -213,9 +214,12 @@ class Found:
 
     def _add_named(self, prefix: str, module) -> None:
         names = vars(module)
+        # Where nothing is known of what ran, any of its methods may have.
+        written = written_by(type(module)) if self.ran.is_guessed \
+            else self.ran.written
         self.add_all(names, prefix, [
             k for k in self.ran.named(names)
-            if k not in _NOT_AROUND and k not in self.ran.written
+            if k not in _NOT_AROUND and k not in written
             and isinstance(names[k], _AROUND)])
 
     def add_all(self, names, prefix: str, keys) -> None:
