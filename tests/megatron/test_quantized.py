@@ -16,8 +16,9 @@ pytest.importorskip("megatron.core",
                     reason="megatron-core is not installed")
 
 from megatron.core.transformer import transformer_block  # noqa: E402
+import training  # noqa: E402
 from models import HAS_GPU, torch  # noqa: E402
-from training import COUNTS, compare  # noqa: E402
+from training import COUNTS, Training, compare, differing  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("world"), pytest.mark.skipif(
     HAS_GPU, reason="a GPU has Transformer Engine's own")]
@@ -27,21 +28,22 @@ class Manager:
     """As FP8GlobalStateManager, as far as an attach uses it."""
 
     quantization_state = types.SimpleNamespace()
-    skip = None  # a number on the device
     modules: list = []
 
     @classmethod
     def reset(cls):
-        cls.skip, cls.modules = None, []
+        cls.modules = []
         vars(cls.quantization_state).update(
             fp8_enabled=False, fp8_recipe=None, autocast_arguments={},
-            is_first_fp8_module=False, fp8_graph_capturing=False)
+            is_first_fp8_module=False, fp8_graph_capturing=False,
+            skip_fp8_weight_update_tensor=None)
 
     @classmethod
     def set_skip_fp8_weight_update_tensor(cls, skip):
-        if cls.skip is None:
-            cls.skip = torch.empty(())
-        cls.skip.fill_(skip)
+        state = cls.quantization_state  # a number on the device
+        if state.skip_fp8_weight_update_tensor is None:
+            state.skip_fp8_weight_update_tensor = torch.empty(())
+        state.skip_fp8_weight_update_tensor.fill_(skip)
 
     @classmethod
     def is_first_fp8_module(cls):
@@ -75,8 +77,10 @@ class Quantizing(torch.nn.Module):
     def forward(self, x):
         weight = self.linear.weight.detach()
         rough = torch.round(weight * 64) / 64
-        if Manager.quantization_state.fp8_graph_capturing:
-            self.kept.copy_(torch.where(Manager.skip > 0, self.kept, rough))
+        state = Manager.quantization_state
+        if state.fp8_graph_capturing:
+            self.kept.copy_(torch.where(state.skip_fp8_weight_update_tensor > 0,
+                                        self.kept, rough))
         elif self.kept is None:
             self.kept = rough.clone()
         elif self.is_first_microbatch:
@@ -112,3 +116,36 @@ def quantized(monkeypatch):
 def test_weights_are_quantized_in_each_step(quantized, granularity):
     compare(lambda t: t.steps(COUNTS + COUNTS), "dense", "", wrap=quantized,
             attach={"granularity": granularity})
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_weights_that_were_quantized_before_the_attach(quantized,
+                                                       granularity):
+    """The first step of an attach has its own, as any other has."""
+    def train(each):
+        each.steps(COUNTS[:2])
+        if each.attached is not None:
+            each.attached.detach()
+        each.steps(COUNTS[:2])
+        if each.attached is not None:
+            each.attach("", granularity=granularity)
+        each.steps(COUNTS)
+
+    compare(train, "dense", "", wrap=quantized,
+            attach={"granularity": granularity})
+
+
+def test_two_models_tell_one_number(quantized):
+    """Whether weights are new to the one says nothing of the other's."""
+    def each(scope):
+        training.seed()
+        two = [Training("dense", scope, wrap=quantized) for _ in range(2)]
+        for _ in range(6):
+            two[0].steps([1])
+            two[1].steps([3])
+        for one in two:
+            one.end()
+        return two
+
+    for one, other in zip(each(None), each("")):
+        assert differing(one.state(), other.state()) == []

@@ -46,7 +46,9 @@ class Whole:
         is_first = False
         for names in self._flags:
             is_first = is_first or names[FLAG]
-            names[FLAG] = False
+        # Until it has run once, what it has kept is of another step.
+        for names in self._flags:
+            names[FLAG] = is_first and self._usages is None
         for leftovers in self._leftovers:
             leftovers.__enter__()
         try:

@@ -15,6 +15,9 @@ from ..errors import Error
 class Quantization:
     """That of one process, as the layers of an attach need it."""
 
+    # Of all attaches: the number on the device, and what was written to it.
+    _skips: tuple = None, None
+
     def __init__(self, config):
         try:
             from transformer_engine.pytorch.quantization import \
@@ -29,7 +32,6 @@ class Quantization:
         self._keeps = not config.disable_parameter_transpose_cache
         self._recipe = None
         self._pairs: dict = {}  # of a recipe and a group, as layers know them
-        self._skips: bool | None = None
 
     def enter(self, is_first_microbatch: bool) -> bool:
         """Before a segment is called; returns whether it is the first of its
@@ -38,14 +40,18 @@ class Quantization:
         if not state.fp8_enabled:
             return False
         self._keep_recipe(state)
-        if self._keeps and self._skips is is_first_microbatch:
-            self._skips = None  # should the next line raise
-        if self._keeps and self._skips is None:
-            # A number on the device, by which one graph does either.
-            self._manager.set_skip_fp8_weight_update_tensor(
-                not is_first_microbatch)
-            self._skips = not is_first_microbatch
+        if self._keeps:
+            self._tell(state, not is_first_microbatch)
         return self._manager.is_first_fp8_module()
+
+    def _tell(self, state, skips: bool) -> None:
+        """By a number on the device, by which one graph does either."""
+        number, told = Quantization._skips
+        if told is not skips \
+                or number is not state.skip_fp8_weight_update_tensor:
+            Quantization._skips = None, None  # should the next line raise
+            self._manager.set_skip_fp8_weight_update_tensor(skips)
+            Quantization._skips = state.skip_fp8_weight_update_tensor, skips
 
     def _keep_recipe(self, state) -> None:
         """A schedule makes an equal recipe for each call of a layer.  Layers

@@ -140,6 +140,8 @@ class Seam:
             given["is_first_fp8_module"] = self._quantization.enter(
                 bool(is_first_microbatch))
         with self._leftovers:
+            if self._usages is None:  # what it has kept is of another step
+                self._leftovers.flag(bool(is_first_microbatch))
             return self.body.forward(*args, **given)
 
     def _run(self, hidden_states, is_first_fp8_module=False, **kwargs):
@@ -219,9 +221,12 @@ class Leftovers:
         self._kept = [(n, layer[n]) for n in _OF_LAYER if n in layer]
         for name, _ in self._kept:
             layer[name] = None
-        for names in self._flags:
-            names[FLAG] = False
+        self.flag(False)
         self.clear()
+
+    def flag(self, is_first: bool) -> None:
+        for names in self._flags:
+            names[FLAG] = is_first
 
     def __exit__(self, *_):
         self._layer.update(self._kept)
