@@ -40,6 +40,11 @@ gh_status gh_plan_segment(const gh_session *session, uint32_t chunk, uint32_t i,
     if (status != GH_OK) {
         return status;
     }
+    if (chunk >= session->plan.n_chunks) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_plan_segment: chunk is %u, and the plan has %u",
+                       chunk, session->plan.n_chunks);
+    }
     if (i >= count) {
         return gh_fail(err, GH_ERR_NOT_FOUND,
                        "gh_plan_segment: chunk %u has %u segments, there is "

@@ -478,7 +478,7 @@ void gh_session_close(gh_session *session)
     }
     if (session->gate.open == NULL) {
         gh_log_line(&session->log, GH_LOG_WARN,
-                    "gh_session_close: called from a service of the host's, so "
+                    "gh_session_close: called from a function of the host's, so "
                     "the session stays open: close it where the library has "
                     "returned");
         return;
@@ -500,7 +500,7 @@ gh_status gh_session_refuse(const gh_session *session, const char *call,
         return gh_fail(err, GH_ERR_STATE, "%s: the session is closed", call);
     }
     return gh_fail(err, GH_ERR_STATE,
-                   "%s: called from a service of the host's: call hooks where "
+                   "%s: called from a function of the host's: call hooks where "
                    "the library has returned",
                    call);
 }

@@ -195,6 +195,10 @@ static void test_segments(const gh_session *session)
     is_str(err.text,
            "gh_plan_segment: chunk 0 has 1 segments, there is no number 1",
            "as is said");
+    is_status(gh_plan_segment(session, 9, 0, &segment, &err), GH_ERR_NOT_FOUND,
+              &err, "and none in a chunk that there is not");
+    is_str(err.text, "gh_plan_segment: chunk is 9, and the plan has 2",
+           "as is said too");
     is_status(gh_plan_segment(session, 0, 0, NULL, &err), GH_ERR_INVALID, &err,
               "and somewhere it has to go");
 }

@@ -149,7 +149,7 @@ static void probe(enum service service)
         taken[service][i] +=
             status != GH_ERR_STATE ||
             strstr(why.text, closing ? "the session is closed"
-                                     : "a service of the host's") == NULL;
+                                     : "a function of the host's") == NULL;
     }
     unread[service] += !reads_are_answered(s, closing);
     probing = false;
