@@ -54,9 +54,27 @@ print-programs:
 	@for test in $(test_programs); do echo "$$test"; done
 .PHONY: print-tests print-programs
 
+# The programs of tests that begin threads, as their sources say; but for one whose
+# ranks have a second for each point.
+print-threaded:
+	@for program in $(test_programs); do \
+	    if [ $$program != tests/exchange/drops.t ] && grep -qsE \
+	        'pthread_create|"tests/nccl/ranks\.h"|(sharer|trader)\.h"' \
+	        $(srcdir)/$${program%.t}.c; then echo "$$program"; fi; \
+	done
+
+# These under ThreadSanitizer, in a build of their own below this one.
+check-threads:
+	@mkdir -p threads && cd threads && \
+	    $(abs_top_srcdir)/configure -q --enable-werror \
+	        --enable-sanitizer=thread CC='$(CC)' && \
+	    GRAPHHOOKS_TEST_SEEDS=3 $(MAKE) check \
+	        TESTS="`$(MAKE) -s --no-print-directory print-threaded`"
+.PHONY: print-threaded check-threads
+
 # For a night: breaks functions by rule, and prints for each room how many breaks
 # the programs of tests notice.
-nightly:
+nightly: check-threads
 	python3 $(srcdir)/build-aux/mutate.py
 .PHONY: nightly
 
