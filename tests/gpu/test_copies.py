@@ -10,9 +10,8 @@ import io
 import weakref
 
 import pytest
-from models import COUNTS, GRAINS, Run, collect, torch
-
-from graphhooks.torch.step.segment import Site  # noqa: E402
+from models import (COUNTS, DEVICE, GRAINS, LENGTH, WIDTH, Block, Run, collect,
+                    torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -30,9 +29,7 @@ def test_a_copy_is_one_without_graphs(runs, grain, copy_of):
     run = runs(grain=grain).steps(COUNTS[:3])
     twin = copy_of(run.model)
     for module in twin.modules():
-        forward = vars(module).get("forward")
-        assert not isinstance(forward, Site)
-        assert forward is None or forward.__self__ is module
+        assert not {"forward", "__reduce_ex__"} & vars(module).keys()
     x = run.tokens()[:, :-1]
     with torch.no_grad():
         assert torch.equal(twin(x), run.model(x))
@@ -41,6 +38,40 @@ def test_a_copy_is_one_without_graphs(runs, grain, copy_of):
     assert run.attached.stats()["replays"] == replays
     run.steps(COUNTS[:2])
     assert run.attached.stats()["replays"] > replays
+
+
+@GRAIN
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, saved])
+def test_a_copy_has_the_forward_of_its_class(runs, monkeypatch, grain,
+                                             copy_of):
+    """Whatever that is by then; and the model has, once it is detached."""
+    run = runs(grain=grain).steps(COUNTS[:3])
+    twin = copy_of(run.model)
+    run.detach()
+    monkeypatch.setattr(Block, "forward", lambda self, x: x * 0)
+    for model in twin, run.model:
+        layer = model.layers[0]
+        assert not {"forward", "__reduce_ex__"} & vars(layer).keys()
+        x = torch.ones(1, LENGTH, WIDTH).to(DEVICE)
+        assert not bool(layer(x).any())
+
+
+@GRAIN
+def test_a_copy_keeps_a_forward_of_its_own(runs, grain):
+    run = runs(grain=grain, before=lambda run: setattr(
+        run.model.layers[0], "forward", Twice(run.model.layers[0])))
+    run.steps(COUNTS[:3])
+    twin = copy.deepcopy(run.model)
+    assert type(vars(twin.layers[0])["forward"]) is Twice
+    assert vars(twin.layers[0])["forward"].layer is twin.layers[0]
+
+
+class Twice:
+    def __init__(self, layer):
+        self.layer = layer
+
+    def __call__(self, x):
+        return Block.forward(self.layer, Block.forward(self.layer, x))
 
 
 @GRAIN

@@ -102,7 +102,7 @@ class Plain(Bracket):
         super().__init__(*args)
         functools.update_wrapper(self, self.forward, updated=())
         self._has_own = "forward" in vars(self.module)
-        self.module.forward = self
+        stand_in(self.module, self)
 
     def __reduce__(self):
         if self._has_own:
@@ -111,12 +111,8 @@ class Plain(Bracket):
 
     def detach(self) -> None:
         self.offload = None  # for who has kept this one
-        if vars(self.module).get("forward") is not self:
-            return
-        if self._has_own:
-            self.module.forward = self.forward
-        else:
-            del self.module.forward
+        if vars(self.module).get("forward") is self:
+            give_back(self.module, self.forward if self._has_own else None)
 
 
 def fixed_of(module) -> set:

@@ -35,7 +35,8 @@ from .back import WayBack
 from .chain import Chain
 from .replay import replay
 from .served import fit, is_at_home
-from .site import Site, is_called_around, why_left_alone
+from .site import (Site, is_called_around, stand_in,
+                   why_left_alone)
 
 _PILE = 3  # steps in a row in which it has grown
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
@@ -82,7 +83,7 @@ class Segment(WayBack):
             if not self.owner.offload.takes(self):
                 return
         for site in self.sites:
-            site.module.forward = site
+            stand_in(site.module, site)
             if self.weights is not None:
                 site.module.put_off = self.weights
         self.owner.offload.attach(self)

@@ -15,6 +15,42 @@ from ..base.private import GLOBAL_HOOKS, hooks_of
 from ..guard.places import Places
 
 
+_REDUCE = "__reduce_ex__"  # which copy and pickle ask the object for
+
+
+class Copied:
+    """How a module is copied, or written to a file, in whose forward's place
+    something is: without that, and without this."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def __call__(self, protocol):
+        module = self.module
+        found = [*type(module).__reduce_ex__(module, protocol)]
+        if len(found) > 2 and isinstance(found[2], dict):
+            found[2] = {name: value for name, value in found[2].items()
+                        if value is not self and name != "forward"}
+        return tuple(found)
+
+
+def stand_in(module, forward) -> None:
+    """From now on, in the place of the module's."""
+    if not {"forward", _REDUCE} & vars(module).keys():
+        setattr(module, _REDUCE, Copied(module))
+    module.forward = forward
+
+
+def give_back(module, forward) -> None:
+    """What it had of its own, or None."""
+    if isinstance(vars(module).get(_REDUCE), Copied):
+        delattr(module, _REDUCE)
+    if forward is not None:
+        module.forward = forward
+    else:
+        del module.forward
+
+
 class Site:
     """What stands in for a module's forward."""
 
@@ -78,12 +114,8 @@ class Site:
         self.bracket = None
         # For who has kept this one, or put a forward of his own around it.
         self.__class__ = Detached
-        if vars(self.module).get("forward") is not self:
-            return
-        if self.own is not None:
-            self.module.forward = self.forward
-        else:
-            del self.module.forward
+        if vars(self.module).get("forward") is self:
+            give_back(self.module, self.own)
 
 
 class Detached(Site):
