@@ -747,3 +747,14 @@ def test_a_training_of_any_kind_raises_no_alarm(pair, seed):
                before=before, judge=False, verify="always", **plan.options)
     assert found(run)["differences"] == found(run)["failures"] == {}
     assert found(run)["cannot_tell"] == 0
+
+
+def test_always_keeps_no_events(runs):
+    def events():
+        gc.collect()
+        return sum(type(each) is torch.cuda.Event for each in gc.get_objects())
+
+    run = runs(grain="layer", verify="always").steps([2] * 4)
+    before = events()
+    run.steps([2] * 6)
+    assert events() <= before

@@ -217,6 +217,10 @@ class Verify:
 
     @contextlib.contextmanager
     def _timed(self):
+        """Against the share of auto."""
+        if self.mode == "always":
+            yield
+            return
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         try:
