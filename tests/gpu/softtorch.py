@@ -407,9 +407,10 @@ class _Graph:
         self._recorder.take_back()
         for generator, state in zip(self._generators, self._states):
             generator.set_state(state)
+        self._states = []
         if self._recorder.failed:  # torch forgets that it has a pool
             _soft.destroy(*self._handles)
-            self._handles = None
+            self._handles = self._pool = self._share = self._recorder = None
             raise RuntimeError(_INVALIDATED)
 
     def raw_cuda_graph(self) -> int:
