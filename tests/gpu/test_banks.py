@@ -209,6 +209,21 @@ def test_a_number_that_never_comes_again_is_named(pair, grain):
 
 
 @WHOLES
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_shapes_in_turn_of_several_microbatches(pair, grain, count):
+    """The first ones keep their graphs: a shape has not come more often for
+    all microbatches of a step."""
+    lengths = [[n] * count for n in (32, 24, 16, 8)] * 3
+    run = pair(of_lengths(*lengths), grain=grain, max_banks=2,
+               eager=None)
+    after = pair(of_lengths(*lengths, *lengths), grain=grain, max_banks=2,
+                 eager=None)
+    assert sum(b["evictions"] for b in after.attached.stats()["banks"]) == 0
+    assert after.attached.stats()["recordings"] \
+        == run.attached.stats()["recordings"]
+
+
+@WHOLES
 @pytest.mark.parametrize("what", ["number", "length"])
 def test_calls_of_which_none_comes_again(pair, grain, what, caplog):
     """From the first on: nothing is recorded, and the reason is said once."""

@@ -61,6 +61,8 @@ class Bank:
         self.of: dict[int, Signature] = {}  # by segment
         self.last = 0  # the flight that was of it last, by number
         self.before = 0  # and the one before that
+        self.step = -1  # that one of it came in
+        self.earlier = 0  # the last one of it in a step before that
         self.is_open = False  # may have graphs, in the flight at hand
         self.has_graphs = False
         self.evictions = 0
@@ -175,6 +177,9 @@ class Banks:
     def _count_flight(self, bank: Bank) -> bool:
         """Whether it may have graphs."""
         self._count += 1
+        step = self.owner.forward()[0]
+        if step != bank.step:
+            bank.step, bank.earlier = step, bank.last
         bank.before, bank.last = bank.last, self._count
         return bank.has_graphs or (bank.before > 0 and self._has_room(bank))
 
@@ -198,13 +203,16 @@ class Banks:
             del self.all[oldest.key]
 
     def _has_room(self, bank: Bank) -> bool:
-        """Whether it may have graphs, for which another one may go."""
+        """Whether it may have graphs, for which another one may go that has
+        not come since a step in which this one did."""
         if bank.number is None \
                 and len(self.declared) == self.owner.ranks.most_banks:
             return False
         others = [b for b in self.declared if b.has_graphs]
         return len(others) < self.most or \
-            min(b.last for b in others) < bank.before
+            min(b.last for b in others) < (
+                # Whose ranks vary may come once for each microbatch's.
+                bank.before if self.owner.ranks.varies else bank.earlier)
 
     def _declare(self, bank: Bank) -> None:
         """The first is the session's own.  Nothing is said of tokens: with
