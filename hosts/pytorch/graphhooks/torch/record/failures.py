@@ -18,6 +18,8 @@ _NOT_THEIRS = (os.path.dirname(torch.__file__) + os.sep,
                str(Path(__file__).parents[2]) + os.sep)
 # What torch says of a function that it would compile in a recording.
 _COMPILES = "'fail_on_recompile'"
+# What torch says of who writes an input, which is a leaf in a recording.
+_LEAF = "a leaf Variable that requires grad"
 # What CUDA and torch say of a wait for the device in a capture.
 _WAITS = ("not permitted when stream is capturing",
           "during CUDA graph capture unless the CPU tensor is pinned")
@@ -51,6 +53,11 @@ def sentence(segment, failure) -> str:
     places = [f"{os.path.basename(frame.filename)} line {frame.lineno}"
               for frame in traceback.extract_tb(failure.__traceback__)
               if not frame.filename.startswith(_NOT_THEIRS)]
+    if _LEAF in why:
+        place = f" ({places[-1]})" if places else ""
+        return ("it changes in place what it is given, or a view of that, and "
+                "what a graph is given stays for others: let it change a copy, "
+                f"x = x.clone(){place}")
     waits = any(text in why for text in _WAITS)
     # What a launch has done wrong shows at the next call that asks.
     at = "at" if waits or not why.startswith("CUDA error") else "at or before"
