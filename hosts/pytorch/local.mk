@@ -118,6 +118,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/record/backwards.py \
 	hosts/pytorch/graphhooks/torch/record/checkpoint.py \
 	hosts/pytorch/graphhooks/torch/record/failures.py \
+	hosts/pytorch/graphhooks/torch/record/outputs.py \
 	hosts/pytorch/graphhooks/torch/record/flights.py \
 	hosts/pytorch/graphhooks/torch/record/forwards.py \
 	hosts/pytorch/graphhooks/torch/record/instance.py \

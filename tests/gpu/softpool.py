@@ -83,6 +83,12 @@ def bytes_of_pools() -> int:
     return sum(pool.most for pool in _pools.values())
 
 
+def move(address: int, storage) -> None:
+    """Another storage has that memory by now."""
+    for pool in _pools.values():
+        pool.move(address, storage)
+
+
 class Share:
     """What one capture has of a pool."""
 
@@ -135,6 +141,11 @@ class Pool:
             share._at_last += [s for s in free if id(s) not in known]
             if free and other is not share:
                 other._later.append(share)
+
+    def move(self, address: int, storage) -> None:
+        for share in self._shares:
+            if address in share.made:
+                share.made[address] = storage
 
     def give_away(self) -> None:
         for share in self._shares:

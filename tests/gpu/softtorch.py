@@ -559,6 +559,7 @@ def install() -> None:
     from graphhooks.torch.group import ranks
     from graphhooks.torch.guard import ran
     from graphhooks.torch.offload import pinned, ringed
+    from graphhooks.torch.record import outputs
 
     ran.OTHERS += (__file__.removesuffix("torch.py"),)
     _be_torch()
@@ -567,6 +568,7 @@ def install() -> None:
     ranks.all_gather = _unseen(ranks.all_gather)
     memory.bytes_at = ringed.bytes_at = _bytes_at
     pinned.allocate = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8)
+    outputs.move_out = _told(outputs.move_out)
     memory.Captures.numbers = _numbers
     memory.spare = lambda _: 1 << 40
     memory.Captures.put_numbers = _put_numbers
@@ -579,6 +581,18 @@ def _unseen(function):
     def call(*args):
         with _disable_current_modes():
             return function(*args)
+
+    return call
+
+
+def _told(move_out):
+    """The pool hears of memory that another storage has."""
+    def call(tensors, storage):
+        address = storage.data_ptr()
+        other = move_out(tensors, storage)
+        if other is not None:
+            softpool.move(address, other)
+        return other
 
     return call
 

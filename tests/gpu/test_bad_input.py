@@ -1275,15 +1275,110 @@ def test_a_second_backward_that_begins_later(pair, grain, steps, rate):
 
 
 @GRAIN
-def test_a_second_backward_after_another_forward_is_refused(runs, grain):
-    run = recorded(runs, grain, 3)
-    loss = run.loss()
-    loss.backward(retain_graph=True)
-    run.loss()
-    with pytest.raises(Error, match="second backward"):
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_second_backward_after_another_forward(pair, grain, rate):
+    """Of the same slot, whose graphs have overwritten what was left there."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        loss = run.loss()
+        loss.backward(retain_graph=True)
+        run.loss().backward()
         loss.backward()
-    run.steps()
-    assert torch.isfinite(run.notes[-1])
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, make=lambda: Block(rate),
+         refused="a second backward", eager=["backward"])
+
+
+class CountsUp(Block):
+    """Reads a buffer that it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1
+        return super().forward(x) * (1 + self.count / 64)
+
+
+@GRAIN
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_second_backward_finds_the_buffers_of_its_forward(pair, grain,
+                                                            steps):
+    def train(run):
+        run.steps(COUNTS[:steps])
+        run.zero()
+        loss = run.loss()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    run = pair(train, grain=grain, make=CountsUp, refused="a second backward",
+               eager=["backward"])
+    assert "gave other numbers" not in run.attached.explain()
+
+
+class Two(nn.Module):
+    """One that makes what the other judges, stepped apart."""
+
+    def __init__(self, make) -> None:
+        super().__init__()
+        self.makes = nn.Sequential(*(make() for _ in range(2)))
+        self.judges = nn.Sequential(*(make() for _ in range(2)))
+
+
+def adversaries(at, until=9):
+    """Steps in which, from `at` on, the one goes back when the other has
+    stepped."""
+    def train(run):
+        makes, judges = run.model.makes, run.model.judges
+        steppers = [torch.optim.SGD(m.parameters(), lr=0.1)
+                    for m in (makes, judges)]
+        for i in range(until):
+            made = makes(torch.randn(BATCH, LENGTH, WIDTH).to(DEVICE))
+            if i < at:
+                made.square().mean().backward()
+                steppers[0].step()
+                steppers[0].zero_grad()
+            judged = judges(made.detach()).mean()
+            judged.backward()
+            steppers[1].step()
+            steppers[1].zero_grad()
+            if i >= at:
+                loss = -judges(made).mean()
+                loss.backward()
+                run.note(loss)
+                steppers[0].step()
+                steppers[0].zero_grad()
+                steppers[1].zero_grad()
+    return train
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 4])
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_backward_after_another_optimizers_step(pair, at, rate):
+    """Nothing of such a layer is recorded, or no more."""
+    run = pair(adversaries(at), make=lambda: Block(rate), model=Two,
+               grain="layer", layers=["makes.*", "judges.*"],
+               refused="after the step of its forward has ended",
+               eager=None)
+    assert {*run.attached.stats()["refused"]} == {"makes.0", "makes.1"}
+
+
+def test_a_backward_whose_weights_have_been_written_since(runs):
+    """Eager raises an error too."""
+    run = recorded(runs, "layer", 3)
+    run.backward(1)
+    words = run.model.embed(run.tokens()[:, :-1])
+    loss = run.model.run_layers(words).square().mean()
+    run.optimizer.step()
+    run.loss()
+    with pytest.raises(Error, match="after the step of its forward"):
+        loss.backward()
 
 
 @GRAIN

@@ -1,12 +1,13 @@
 """Tensors that were `.grad` stay as they are for who keeps them, though graphs
-write the gradients of all steps to one place; who keeps outputs is warned.
+write the gradients of all steps to one place; and so do outputs.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
 
-import logging
+import itertools
+import types
 
 import pytest
 from models import COUNTS, WHOLE, Block, Model, torch
@@ -68,10 +69,12 @@ def test_nothing_is_copied_for_nobody(runs, monkeypatch, grain, how, counts):
     assert copied and not any(copied)
 
 
-class Piles(Model):
-    """Keeps something of what comes out of a layer."""
+class Keeps(Model):
+    """Somebody has something of what comes out of a layer; the last of it is
+    used once more."""
 
-    of: str = "nothing"
+    of = "nothing"
+    layer = -1
 
     def __init__(self, make) -> None:
         super().__init__(make)
@@ -80,29 +83,142 @@ class Piles(Model):
     def run_layers(self, x):
         for i, layer in enumerate(self.layers):
             x = layer(x)
-            if i == 1:
-                self.kept += {"nothing": [], "it": [x], "a view": [x[:1]],
+            if i == self.layer % len(self.layers):
+                self.kept += {"nothing": [], "it": [x], "a view": [x[:, :8]],
                               "detached": [x.detach()],
-                              "the last": [x.detach()],
                               "a copy": [x.detach().clone()]}[self.of]
-        if self.of == "the last":
-            del self.kept[:-1]
         return x
 
 
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("of", ["it", "a view", "detached", "nothing",
-                                "the last", "a copy"])
-def test_outputs_that_pile_up_are_named_once(runs, caplog, of, count):
-    with caplog.at_level(logging.WARNING, "graphhooks"):
-        run = runs(grain="layer", model=type("Own", (Piles,), {"of": of}))
-        run.steps([count] * 9)
-        run.attached.stats()
-    said = [r.getMessage() for r in caplog.records]
-    piles = of in ("it", "a view", "detached")
-    assert len(said) == piles
-    assert not piles or said[0].startswith(
-        "layers.1: somebody keeps what comes out of it")
+def keeping(of, layer=-1):
+    return type("Own", (Keeps,), {"of": of, "layer": layer})
+
+
+def keeps_outputs(counts, in_flight=1, most=None, lengths=(32,)):
+    """All are noted at the end; or each step's, and the last ones are used."""
+    def train(run):
+        run.model.kept.clear()
+        lengths_ = itertools.cycle(lengths)
+        for count in counts:
+            run.zero()
+            waiting = []
+            for _ in range(count):
+                used = run.model.kept[:1] if most is not None else []
+                loss = run.loss(length=next(lengths_))
+                waiting.append(loss + sum(t.detach().square().mean()
+                                          for t in used))
+                if len(waiting) == in_flight:
+                    waiting.pop(0).backward()
+            for loss in waiting:
+                loss.backward()
+            run.optimizer.step()
+            if most is not None:
+                for tensor in run.model.kept:
+                    run.note(tensor, "kept")
+                del run.model.kept[:-most]
+        for tensor in run.model.kept:
+            run.note(tensor, "kept")
+        run.model.kept.clear()
+    return train
+
+
+@GRAIN
+@pytest.mark.parametrize("layer", [0, -1])
+@pytest.mark.parametrize("of", ["it", "a view", "detached"])
+@pytest.mark.parametrize("how", [{"counts": [1] * 6}, {"counts": [3] * 4},
+                                 {"counts": [3] * 4, "in_flight": 2},
+                                 {"counts": [2] * 5, "most": 3}], ids=str)
+def test_outputs_that_are_kept(pair, grain, layer, of, how):
+    run = pair(keeps_outputs(**how), grain=grain, model=keeping(of, layer),
+               make=lambda: Block(0.1), verify="off")
+    said = run.attached.explain()
+    assert said.count("returns copies") == 1
+    assert run.attached.stats()["replays"] > 0
+
+
+@GRAIN
+@pytest.mark.parametrize("most", [None, 1])
+def test_outputs_of_several_shapes_that_are_kept(pair, grain, most):
+    """Those of shapes that share memory are kept for good, or for a step."""
+    run = pair(keeps_outputs([4] * 8, lengths=(32, 24, 16), most=most),
+               grain=grain, model=keeping("detached"), verify="off",
+               eager=None)
+    assert run.attached.stats()["replays"] > 0
+
+
+@GRAIN
+def test_outputs_that_are_kept_over_an_evaluation(pair, grain):
+    def train(run):
+        run.model.kept.clear()
+        for _ in range(5):
+            run.step(2)
+            kept = run.model.kept[-1:]
+            run.model.eval()
+            with torch.no_grad():
+                for _ in range(3):
+                    run.loss()
+            run.model.train()
+            run.model.kept.clear()
+            run.note(kept[0], "kept")
+
+    evaluates = {"eval": True}
+    pair(train, grain=grain, model=keeping("detached"), eager=None,
+         **evaluates)
+
+
+@GRAIN
+def test_what_is_kept_of_a_pass_that_verify_has_put_right(pair, grain):
+    """A number that changes in silence, and outputs that are copies."""
+    numbers = {}
+    shown = types.MappingProxyType(numbers)  # which no finder looks into
+
+    class Read(Block):
+        def forward(self, x):
+            return super().forward(x) * shown["scale"]
+
+    def train(run):
+        run.model.kept.clear()
+        for i in range(8):
+            numbers["scale"] = 1.0 if i < 5 else 2.0
+            run.step(1)
+            run.note(run.model.kept[-1], "kept")
+            del run.model.kept[:-1]
+
+    pair(train, grain=grain, model=keeping("detached"), make=Read,
+         verify="always", refused="", eager=None)
+
+
+@GRAIN
+@pytest.mark.parametrize("of", ["nothing", "a copy"])
+@pytest.mark.parametrize("how", [
+    {}, {"in_flight": 2}, {"lengths": (32, 24, 16)}], ids=str)
+@pytest.mark.parametrize("verify", ["off", "always"])
+def test_outputs_are_not_copied_for_nobody(runs, grain, of, how, verify):
+    run = runs(grain=grain, model=keeping(of), verify=verify)
+    keeps_outputs([3] * 5, **how)(run)
+    assert "returns copies" not in run.attached.explain()
+    assert "kept" not in run.attached.stats()["eager_calls"]
+
+
+def test_a_tensor_of_the_layer_that_it_returns_stays_where_it_is(pair):
+    class Table(Block):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("table", torch.ones(64))
+
+        def forward(self, x):
+            return super().forward(x) * self.table, self.table
+
+    class Takes(Model):
+        def run_layers(self, x):
+            for layer in self.layers:
+                x, table = layer(x)
+                layer.place = table.data_ptr()
+            return x
+
+    run = pair(lambda run: run.steps([2] * 4), make=Table, model=Takes,
+               judge=False)
+    assert "returns copies" not in run.attached.explain()
 
 
 def test_one_that_is_still_grad_is_written_in_place(runs):

@@ -54,6 +54,7 @@ A folder imports from those after it in this list, and from none before it:
       weights.py        records weight gradients that an engine computes later
       split.py          records a backward in two, for inputs and for weights
       instead.py        runs a backward eagerly in the place of its graph
+      outputs.py        copies out what somebody keeps of outputs
       failures.py       finds out why a recording failed, and what follows
       beside.py         notes what a body writes to objects beside its modules
       apart.py          runs a pass on copies, so that it changes nothing

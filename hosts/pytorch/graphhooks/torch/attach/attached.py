@@ -27,6 +27,7 @@ from ..guard.places import Watch
 from ..guard.things import Things
 from ..offload import marks
 from ..record.flights import Flights
+from ..record.outputs import Outputs
 from ..record.owner import Owner
 from ..record.pools import Pools
 from ..record.state import before_pass
@@ -42,8 +43,7 @@ from .uses import Uses
 log = logging.getLogger("graphhooks")
 
 
-# Steps in which engines may still put hooks on nodes, and in which it is looked
-# at who keeps outputs.
+# Steps in which engines may still put hooks on nodes.
 _EARLY = 10
 _MANY = 64  # microbatches of a first step
 
@@ -81,6 +81,7 @@ class Attached(Owner):
         self.flights = Flights(self.segments)
         self.banks = self.ranks.banks(self)
         self.pools = Pools(self)
+        self.outputs = Outputs(self)
         self.nothing = Nothing()
         self.writes = Writes(self.device)
         self.stepped = False  # an optimizer has, and no forward came since
@@ -247,8 +248,6 @@ class Attached(Owner):
                 if late is not None:
                     late.step()
             segment.copy_out()
-            if self.steps < _EARLY:
-                segment.note_piles()
         self.verify.step()
         self.offload.step()
         self.captures.step()
@@ -297,6 +296,7 @@ class Attached(Owner):
         lines += [f"{s.name}: autograd adds up {len(s.parameters.returned)} "
                   f"of its {len(s.parameters.all)} gradients"
                   for s in self.segments if s.parameters.returned]
+        lines += self.outputs.lines()
         lines += self.banks.lines()
         lines += self.offload.lines()
         lines += self.packed.lines()

@@ -70,6 +70,31 @@ def unowned(tensor, keeper):
     return flat.view(tensor.dtype).as_strided(tensor.size(), tensor.stride())
 
 
+def move_out(tensors, storage):
+    """Who has the storage finds what is in it in other memory from now on, but
+    for these tensors, which stay where they are, in the storage that is
+    returned; None: it owns no memory, of which torch makes no copies that
+    way, or there is no other.  Waits for the device, as torch copies on its
+    default stream."""
+    number = private.number_of_storage(storage)
+    there = [t for t in tensors if
+             private.number_of_storage(t.untyped_storage()) == number]
+    torch.cuda.synchronize()
+    try:
+        other = private.lazy_clone(there[0]).untyped_storage()
+        # Who is asked first counts as written, and so is copied; the second
+        # has the memory alone by then.
+        for each in storage, other:
+            each.data_ptr()
+    except RuntimeError:
+        return None
+    torch.cuda.synchronize()
+    for tensor in there:
+        tensor.set_(other, tensor.storage_offset(), tensor.size(),
+                    tensor.stride())
+    return other
+
+
 def is_dense(t: torch.Tensor) -> bool:
     """Whether a copy of numel elements is a copy of the tensor: not where they
     have the other sign in memory."""

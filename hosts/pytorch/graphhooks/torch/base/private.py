@@ -85,7 +85,10 @@ try:
     make_subclass = torch.Tensor._make_subclass
 
     # How many tensors, or what else, have the memory of one.
-    _count_of_storage = torch._C._storage_Use_Count
+    count_of_storage = torch._C._storage_Use_Count
+
+    # Another tensor of the same memory, until one of both is written.
+    lazy_clone = torch._lazy_clone
 
     # ---- operations ----------------------------------------------------
     # One launch for many tensors.
@@ -223,8 +226,9 @@ def ddp_runs() -> bool:
     return DistributedDataParallel._active_ddp_module is not None
 
 
-def uses_of_memory(tensor) -> int:
-    return _count_of_storage(tensor.untyped_storage()._cdata)
+def number_of_storage(storage) -> int:
+    """By which it is counted, for as long as it is there."""
+    return storage._cdata
 
 
 # ---- torch.distributed ------------------------------------------------------

@@ -128,11 +128,13 @@ class Evaluation(Owner):
                                           ctypes.byref(self.error)))
 
     def may_run(self) -> bool:
-        """Whether no backward waits for what is in the slot's pools."""
+        """Whether nobody waits for what is in the slot's pools, or keeps
+        it."""
         ran = self.training.flights.count
         if self._ran != ran:
             self._ran = ran
-            self._is_free = self._look_for_waiting()
+            self._is_free = self._look_for_waiting() \
+                and self.training.outputs.are_free()
             if self._is_free:
                 self._follow()
         return self._is_free

@@ -80,6 +80,13 @@ class Parameters:
         self.others: Others | None = None  # who adds to those of graphs
         self._used: set = set()  # by eager calls
 
+    def version(self) -> int:
+        """Another once an optimizer has stepped; who steps some of them steps
+        the first or the last."""
+        some = self.all
+        return private.version(some[0]) + private.version(some[-1]) \
+            if some else 0
+
     def forget(self) -> None:
         """Nothing is recorded of what eager calls have shown, and others are
         to show it anew."""

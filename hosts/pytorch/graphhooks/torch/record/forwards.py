@@ -14,11 +14,12 @@ from ..base import memory, private, tree
 from ..grad import contributions
 from ..guard.attributes import refuse_set
 from ..guard.settings import Settings
+from . import outputs
 from .again import Modes
 from .beside import noted
 from .instance import Instance
-from .recording import (capture, closing, contents, note_uses, play,
-                        refuse_many, static)
+from .recording import (capture, closing, contents, found_in_buffers,
+                        note_uses, play, refuse_many, static)
 
 
 def record(segment, signature, tensors, args, kwargs) -> Instance | None:
@@ -54,6 +55,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     instance.outputs = [o.detach() for o in instance.live]
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
+    outputs.note(segment, instance, before.attributes)
     segment.instances[signature.bank.number, instance.slot] = instance
     segment.unfinished = True
     owner.verify.note_recorded(segment, instance)
@@ -85,6 +87,8 @@ def _run(segment, instance: Instance, before, settings, tensors, args,
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     given = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]
+    if segment.writes:
+        instance.buffers = found_in_buffers(segment)
     kept = memory.allocated(segment.owner.device)
     with noted(instance, segment.sites):
         results = play(segment, instance, args, kwargs,

@@ -18,7 +18,8 @@ class Instance:
                  "wanted", "layouts", "alone", "backward", "node",
                  "attributes", "groups", "came", "signature", "pool", "given",
                  "left", "looks", "apart", "kept", "work", "weights",
-                 "counts", "grown", "written")
+                 "storages", "written",
+                 "buffers")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -54,8 +55,8 @@ class Instance:
         self.apart = None  # the pass beside the replay at hand
         self.work = None  # that its backward puts off (weights.py)
         self.weights: Backward | None = None  # the graph of that
-        self.counts = ()  # of tensors in the memory of each output
-        self.grown = 0  # steps in a row in which one has
+        self.storages = ()  # of its outputs (outputs.py)
+        self.buffers = ()  # and what its pass has found in them
         self.written = ()  # beside its modules (beside.py)
         self.kept = 0  # bytes that a forward keeps for its backward
 

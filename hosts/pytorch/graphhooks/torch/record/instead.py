@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import torch
 
-from ..base import tree
+from ..base import private, tree
 from ..base.comparisons import are_alike, same_bits
 from ..base.private import keeps_graph
 from ..guard import flags
@@ -28,11 +28,12 @@ from .recording import note_uses
 class Origin:
     """What a forward was of."""
 
-    __slots__ = ("tensors", "numbers", "count", "written", "is_back",
-                 "is_eager", "__weakref__")
+    __slots__ = ("tensors", "version", "numbers", "count", "written",
+                 "is_back", "is_eager", "__weakref__")
 
-    def __init__(self, tensors, numbers):
+    def __init__(self, tensors, version: int, numbers):
         self.tensors = tensors  # that it was given; None: let go
+        self.version = version  # of these and of the weights, by then
         self.numbers = numbers  # random ones by then, if it draws some
         self.count = None  # modules of which it counts; None: all
         self.written = False  # the last result of these, by the caller
@@ -45,17 +46,26 @@ class Origin:
             self.tensors = None
 
 
-def run(segment, instance, origin, microbatch: int, grads, why):
-    """Raises `why` where that cannot be, or gives another form."""
+def version(segment, tensors) -> int:
+    """Another once autograd would find something written that a pass of these
+    has read."""
+    return segment.parameters.version() + sum([
+        private.version(t) for t in tensors if t.requires_grad])
+
+
+def run(segment, instance, origin, microbatch: int, grads, why, late=False):
+    """Raises `why` where that cannot be, or gives another form; late: the step
+    of the forward is over."""
     owner = segment.owner
-    if origin is None or origin.tensors is None \
-            or instance.origin is not origin or instance.call is None \
+    if origin is None or origin.tensors is None or instance.call is None \
+            or origin.version != version(segment, origin.tensors) \
             or owner.ranks.size > 1:
         raise why
+    late |= instance.origin is not origin  # another forward of the slot came
     instance.apart = None  # which is of the graph
     derived = torch.is_grad_enabled()  # the backward, too
-    again = _forward(segment, instance, origin, derived, why)
-    is_open = owner.steps >= 0 and not origin.is_back
+    again = _forward(segment, instance, origin, derived, why, late)
+    is_open = owner.steps >= 0 and not (origin.is_back or late)
     origin.is_back = origin.is_eager = True
     if is_open:
         owner.flights.leaves(instance)
@@ -89,7 +99,8 @@ def run(segment, instance, origin, microbatch: int, grads, why):
     return results
 
 
-def _forward(segment, instance, origin, derived: bool, why) -> Instance:
+def _forward(segment, instance, origin, derived: bool, why,
+             late: bool) -> Instance:
     """Once more, without a trace."""
     owner, parameters = segment.owner, segment.parameters
     inputs = origin.tensors if derived else [
@@ -101,6 +112,8 @@ def _forward(segment, instance, origin, derived: bool, why) -> Instance:
     now = Before(segment)
     if origin.numbers is not None:
         owner.captures.put_numbers(origin.numbers)
+    for buffer, found in () if late else instance.buffers:
+        buffer.data.copy_(found)
     try:
         again, results = once_more(segment, instance, inputs, leaves,
                                    origin.count)
@@ -108,6 +121,12 @@ def _forward(segment, instance, origin, derived: bool, why) -> Instance:
         raise why from None
     finally:
         now.put_back()
+    if late:  # graphs have written since where it left its outputs
+        if segment.writes:
+            owner.say(segment.name, "a backward ran eagerly after later passes "
+                      "of its layer, which writes buffers: where it reads them "
+                      "too, gradients of such a pass are not eager's")
+        return again
     known = len(again.live)
     if origin.written:
         known -= len({id(t) for t in results.last}

@@ -19,6 +19,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from ..base.memory import unowned
+from .outputs import be_unowned
 
 
 class Flight:
@@ -77,6 +78,7 @@ class Pools:
             for segment in bank.segments:
                 instance = segment.instances.get((bank.number, slot))
                 if instance is not None:
+                    self.owner.outputs.copy_out(segment, instance)
                     _let_go(segment, instance)
         for bank in banks:
             if slot in bank.flights:  # it has not given way
@@ -85,7 +87,8 @@ class Pools:
 
 def _let_go(segment, instance) -> None:
     pool = instance.pool
-    instance.outputs = [unowned(o, pool) for o in instance.outputs]
+    be_unowned(segment, instance, pool)
+    instance.buffers = [(b, unowned(c, pool)) for b, c in instance.buffers]
     backward = instance.backward
     if backward is not None:
         pool = backward.pool

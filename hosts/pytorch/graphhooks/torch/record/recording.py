@@ -24,6 +24,9 @@ from . import checkpoint
 from .failures import SPOILT, is_spoilt, sentence
 from .instance import Instance
 
+_MUCH = 1 << 20  # bytes of buffers that are copied in each pass
+
+
 def why_not(segment, tensors):
     """Why calls with such tensors are not recorded, or None."""
     if not tensors:
@@ -204,6 +207,16 @@ def contents(args, kwargs):
     except tree.Unfit:
         return None
     return [id(t) for t in tensors], key
+
+
+def found_in_buffers(segment) -> list:
+    """What a pass finds there, which it may write, as the graph keeps it for
+    who runs the modules once more; of large ones nothing."""
+    found = {id(b): b for site in segment.sites for m in site.module.modules()
+             for b in private.buffers_of(m).values()
+             if b is not None and b.layout == torch.strided}
+    return [(b, b.detach().clone()) for b in found.values()] \
+        if sum(b.nbytes for b in found.values()) <= _MUCH else []
 
 
 def refuse_many(results: "Results") -> None:

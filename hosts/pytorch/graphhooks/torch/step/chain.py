@@ -38,6 +38,7 @@ class Chain:
         self.signature = None  # whose calls are watched, or played
         self._watched: list | None = None  # calls of the pass at hand
         self._playing = None  # results, by position
+        self.outputs: tuple = ()  # the tensors in them
         self._instance = None  # whose they are
         self._shapes: list = []  # their forms
         self._position = 0  # of the module that has returned last
@@ -75,6 +76,7 @@ class Chain:
             if self._unfinished == _PATIENCE:
                 self.signature.broken = f"{others[-1].name} is not called"
         self._watched = self._playing = self._instance = None
+        self.outputs = ()
         self._tensors = self._before = self._versions = self._results = []
         self._given = self._found = self._numbers = []
         self._modes = ()
@@ -180,12 +182,12 @@ class Chain:
                                self._nodes)
         if self._is_between and outputs:
             self._watch_between(outputs)
-        passes: set = set()
+        passes, step = set(), segment.owner.steps
         for output in outputs:
             output.grad_fn.register_prehook(
-                lambda _: segment.warm_up(signature, depends, passes))
+                lambda _: segment.warm_up(signature, depends, passes, step))
         if not outputs:
-            segment.warm_up(signature, (), passes)
+            segment.warm_up(signature, (), passes, step)
 
     def _watch_between(self, outputs) -> None:
         """What one module hands to the next may be used on the way.  Its
@@ -351,7 +353,7 @@ class Chain:
         """The graph has run; the first module returns."""
         self.idle = False
         self.signature = instance.signature
-        self._instance = instance
+        self._instance, self.outputs = instance, outputs
         sources = outputs, tensors
         self._shapes = instance.shape
         self._playing = [tree.fill(shape, sources) for shape in self._shapes]

@@ -19,6 +19,10 @@ from ..grad.strides import copy_of
 from ..record import instead
 from ..record.instead import Origin
 
+LATE = ("its backward comes after the step of its forward has ended, by a "
+        "forward after an optimizer's step, and a graph keeps nothing that "
+        "long; attach apart to what is stepped apart")
+
 
 class Replay(torch.autograd.Function):
     """One forward of a segment; autograd's ``ctx`` is its node."""
@@ -33,9 +37,12 @@ class Replay(torch.autograd.Function):
         outputs = instance.outputs
         # Not detach(), whose result is a view, and shares its version with
         # those of other replays.
-        if len(outputs) == 1:
+        if flight[0].copies:
+            outputs = tuple([o.clone() for o in outputs])
+        elif len(outputs) == 1:
             return outputs[0].data
-        outputs = tuple([o.data for o in outputs])
+        else:
+            outputs = tuple([o.data for o in outputs])
         if instance.constant:
             ctx.mark_non_differentiable(
                 *[outputs[i] for i in instance.constant])
@@ -52,8 +59,6 @@ class Replay(torch.autograd.Function):
                 ctx, grads, "its weights' gradients have no graph")
         node = instance.node
         if step != segment.owner.steps or node is None or node() is not ctx:
-            if 0 <= segment.owner.steps != step:
-                origin.tensors = None  # graphs write there by now
             return _instead(ctx, grads, _why_late(segment, step))
         negative = False
         for grad in grads:
@@ -96,9 +101,10 @@ tell_of_outputs(Replay, _metadata)
 
 def _instead(ctx, grads, what: str):
     """The modules have to run once more."""
-    segment, instance, microbatch, _, kept, origin = ctx.flight
+    segment, instance, microbatch, step, kept, origin = ctx.flight
     results = [*instead.run(segment, instance, origin, microbatch, grads,
-                            Unserved(segment.name, what))]
+                            Unserved(segment.name, what),
+                            late=step != segment.owner.steps)]
     origin.let_go()
     return (None, *results)
 
@@ -108,9 +114,7 @@ def _why_late(segment, step: int) -> str:
     if segment.owner.steps < 0:
         return "its backward comes after detach()"
     if step != segment.owner.steps:
-        return ("its backward comes after the step of its forward has ended, "
-                "by a forward after an optimizer's step, and a graph keeps "
-                "nothing that long; attach apart to what is stepped apart")
+        return LATE
     return ("a second backward through one forward, of which a graph keeps "
             "nothing: add the losses up, or detach")
 
@@ -142,7 +146,8 @@ def replay(segment, instance, microbatch: int, tensors):
     if instance.again:
         inputs += tuple([tensors[i] for i in instance.again])
     owner = segment.owner
-    origin = Origin(tensors, owner.captures.before if segment.draws else None)
+    origin = Origin(tensors, instead.version(segment, tensors),
+                    owner.captures.before if segment.draws else None)
     outputs = _apply((segment, instance, microbatch, owner.steps,
                       _kept(segment, tensors), origin), *inputs)
     if segment.split is not None:

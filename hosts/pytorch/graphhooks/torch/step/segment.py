@@ -16,8 +16,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import operator
-
 from torch import is_anomaly_enabled, is_grad_enabled
 from torch.nn.utils import parametrize
 
@@ -33,12 +31,11 @@ from ..record.split import Split
 from ..record.state import before_pass
 from .back import WayBack
 from .chain import Chain
-from .replay import replay
+from .replay import LATE, replay
 from .served import fit, is_at_home
 from .site import (Site, is_called_around, stand_in,
                    why_left_alone)
 
-_PILE = 3  # steps in a row in which it has grown
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
 
@@ -67,6 +64,7 @@ class Segment(WayBack):
         self.replayed = False  # the last call was, or will have been
         self.evaluated = None  # what it is without gradients, if anything
         self.is_heard = False  # it is refused for as long as it has hooks
+        self.copies = False  # of its outputs are what it returns
         self.due = False  # one of its next replays may be verified
         # What its backwards put off, if they do.
         self.weights = weights.of(self, [*modules.values()])
@@ -153,20 +151,6 @@ class Segment(WayBack):
         if not self.parameters.adds:
             self.parameters.homes = [h for h in self.parameters.homes
                                      if h.bank != bank]
-
-    def note_piles(self) -> None:
-        """Whether somebody keeps more of what comes out of it each step,
-        which replays overwrite."""
-        for instance in self.instances.values():
-            counts = [*map(private.uses_of_memory, instance.outputs)]
-            grows = any(map(operator.gt, counts, instance.counts))
-            instance.counts = counts
-            instance.grown = instance.grown + 1 if grows else 0
-            if instance.grown == _PILE:
-                self.owner.say(self.name, "somebody keeps what comes out of "
-                               "it, or a view of that, for more and more "
-                               "steps, and the next microbatches overwrite "
-                               "it: keep clones")
 
     # ---- forward --------------------------------------------------------
 
@@ -270,6 +254,8 @@ class Segment(WayBack):
         if not owner.flights.may_follow(self, microbatch, bank.number):
             owner.count("order")
             return site.run(*args, **kwargs)
+        if not owner.outputs.may_run(self):
+            return site.run(*args, **kwargs)
         if signature.serial:
             owner.make_way(signature.serial, bank.number)
         elif owner.offload.unsettled:
@@ -308,6 +294,7 @@ class Segment(WayBack):
             outputs = (outputs,)
         if instance.live is not None:  # its backward is to be recorded
             self.state.note_pass(instance, tensors, outputs)
+            self.state = None
         if len(self.sites) > 1:
             return self.chain.play(instance, outputs, tensors)
         shape = instance.shape[0]
@@ -315,12 +302,15 @@ class Segment(WayBack):
             return outputs[0]
         return tree.fill(shape, (outputs, tensors))
 
-    def warm_up(self, signature, parameters, passes: set) -> None:
-        """An eager backward comes by, of outputs that depend on these, and in
-        which passes of autograd it has.  One that leaves them alone, as
-        autograd.grad() of an input does, shows nothing of their use."""
+    def warm_up(self, signature, parameters, passes: set, step: int) -> None:
+        """An eager backward comes by, of outputs of that step that depend on
+        these, and in which passes of autograd it has.  One that leaves them
+        alone, as autograd.grad() of an input does, shows nothing of their
+        use."""
         self.owner.way.forget()
         passes.add(current_pass())
+        if step != self.owner.steps >= 0 and self.refused is None:
+            self.refuse(LATE)
         if is_grad_enabled() and current_pass() >= 0 \
                 and self.refused is None:
             self.refuse("the derivative of its backward is asked for, as with "

@@ -276,6 +276,8 @@ class Verify:
             return site.position == 0
         apart.counts = True
         apart.put_outputs(instance.outputs, since)
+        if segment.copies and site.position:  # which the caller has by now
+            apart.put_outputs(segment.chain.outputs, since)
         if is_last:
             apart.put_buffers()
             if not apart.drawn.are_same(apart.left_off):

@@ -1,0 +1,125 @@
+"""Copies out what somebody keeps of outputs, before a graph writes there again.
+
+A graph leaves its outputs in one place in each replay.  Who still has one of an
+earlier pass by then, or a view of it, has its storage, which counts that.
+Before the graph runs again such a storage is given memory of its own, with what
+is in it, and the graph's stays with the instance.  From then on what the
+segment returns are copies.
+
+A storage that owns nothing, as those of banks that share memory (pools.py),
+cannot be given other memory: while somebody has one, passes that would write
+there run eagerly.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import collections
+
+import torch
+
+from ..base.memory import move_out, unowned
+from ..base.private import count_of_storage, number_of_storage
+from .state import written
+
+_WHY = ("somebody keeps what an earlier pass has returned, and a graph would "
+        "overwrite it: keep clones")
+
+
+def note(segment, instance, attributes) -> None:
+    """What its outputs are in, and how often it has each of these itself.
+    Tensors that are the modules' own are none of a graph's, nor is what lies
+    in memory of the library, as what an exchange receives."""
+    theirs = {t.untyped_storage().data_ptr() for t in (
+        *segment.parameters.all,
+        *written(segment, attributes, segment.settings))
+        if t.layout == torch.strided}
+    storages = [s for s in (o.untyped_storage() for o in instance.outputs)
+                if s.nbytes() and s.resizable() and s.data_ptr() not in theirs]
+    counts = collections.Counter(map(number_of_storage, storages))
+    instance.storages = [
+        _counted(s, 1 + counts[number]) for number, s
+        in {number_of_storage(s): s for s in storages}.items()]
+
+
+def be_unowned(segment, instance, pool) -> None:
+    """Its outputs own nothing from now on, but keep the pool."""
+    if segment.owner.ranks.size > 1:
+        segment.copies = True  # as no rank runs eagerly alone
+    numbers = {number for _, number, _ in instance.storages}
+    known = [number_of_storage(o.untyped_storage()) in numbers
+             for o in instance.outputs]
+    instance.outputs = [unowned(o, pool) for o in instance.outputs]
+    storages = [o.untyped_storage() for o, is_known
+                in zip(instance.outputs, known) if is_known]
+    instance.storages = [  # nobody else has these yet
+        _counted(s, count_of_storage(number_of_storage(s)))
+        for s in storages]
+
+
+class Outputs:
+    """Those of an attach."""
+
+    def __init__(self, owner):
+        self.owner = owner
+        self._flight = None  # before which they were looked at last
+        self._are_free = True
+
+    def may_run(self, segment) -> bool:
+        """Of a forward, whether its flight overwrites nothing that somebody
+        has: what one recording frees, a later one may return."""
+        flight = self.owner.forward()
+        if flight != self._flight:
+            self._flight = flight
+            self._are_free = self.are_free()
+        if not self._are_free:
+            self.owner.count("kept", segment.name, _WHY)
+        return self._are_free
+
+    def are_free(self) -> bool:
+        """Nobody has an output by which it would be lost from now on."""
+        found = True
+        for segment in self.owner.segments:
+            for instance in segment.instances.values():
+                for _, number, ours in instance.storages:
+                    if count_of_storage(number) > ours:
+                        found &= self._free(segment, instance)
+                        break
+        return found
+
+    def copy_out(self, segment, instance) -> None:
+        """It is about to let go of what its outputs are in."""
+        for _, number, ours in instance.storages:
+            if count_of_storage(number) > ours:
+                self._free(segment, instance)
+                return
+
+    def _free(self, segment, instance) -> bool:
+        """Somebody has one of its outputs."""
+        node = instance.node and instance.node()
+        if instance.live is not None or node is not None \
+                and node.flight[3] == self.owner.steps:
+            return True  # the pass is not over, and no graph comes there
+        segment.copies = found = True
+        for i, (storage, number, ours) in enumerate(instance.storages):
+            if count_of_storage(number) > ours:
+                other = move_out(instance.outputs, storage)
+                if other is None:
+                    found = False
+                else:
+                    instance.storages[i] = _counted(other, ours)
+        return found
+
+    def lines(self) -> list:
+        """For explain()."""
+        names = [s.name for s in self.owner.segments if s.copies]
+        return [f"{', '.join(names)} returns copies of what its graph leaves, "
+                "as somebody has kept an output until the next pass"] \
+            if names else []
+
+
+def _counted(storage, ours: int) -> tuple:
+    """With the number by which it is counted, and how often it is so if nobody
+    else has it: by the object here, and by tensors."""
+    return storage, number_of_storage(storage), ours
