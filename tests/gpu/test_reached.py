@@ -804,3 +804,35 @@ def test_what_has_not_changed_is_not_looked_through_again(runs, monkeypatch):
     assert stats["replays"] > 0
     inner = [m for layer in run.model.layers for m in layer.modules()]
     assert {looked[m] for m in inner} <= {1, 2}
+
+
+def test_a_part_with_what_none_has():
+    part, other = found.Part({"a": 1}, {"a": 1}), found.Part({"a": 2}, {"a": 2})
+    assert part.but(None) is part
+    assert part.but(other).values == {"a": 2}
+    assert part.but(None) is part
+
+
+def test_what_comes_anew_in_each_microbatch_is_looked_at_alone(
+        runs, monkeypatch):
+    """Equal numbers in a new object: all else stays held as it is."""
+    monkeypatch.setattr(RATES, "rate", [1.0])
+
+    class Rated(Block):
+        def forward(self, x):
+            return super().forward(x) * RATES.rate[0]
+
+    run = runs(Rated, grain="layer", verify="off")
+    now = 1.0
+    run.model.register_forward_pre_hook(
+        lambda *_: setattr(RATES, "rate", [now]))
+    run.steps([3] * 4)
+    times = []
+    monkeypatch.setattr(things.Things, "_hold",
+                        lambda self: times.append(self))
+    run.steps([3] * 4)
+    assert times == []
+    assert run.attached.stats()["eager_calls"].keys() == {"warmup"}
+    now = 0.5
+    run.steps([1])
+    assert run.attached.stats()["eager_calls"]["attributes"] == LAYERS

@@ -92,6 +92,37 @@ class Quantizing(torch.nn.Module):
         return torch.nn.functional.linear(x * (1 + self.scale / 8), used), None
 
 
+class Recipe:
+    def __init__(self):
+        self.margin = 0
+
+    def __eq__(self, other):
+        return isinstance(other, Recipe)
+
+
+def region_that_is_off(*_):
+    state = Manager.quantization_state
+    state.fp8_recipe, state.is_first_fp8_module = Recipe(), True
+    state.autocast_arguments["default"] = state.fp8_recipe, None
+
+
+class Regional(torch.nn.Module):
+    """It looks for what a region leaves; and has a flag that says nothing
+    where nothing is quantized."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.linear = linear
+        self.is_first_microbatch = True
+
+    def forward(self, x):
+        arguments = Manager.quantization_state.autocast_arguments
+        if Manager.is_first_fp8_module() and arguments["default"][0].margin:
+            x = x + int(self.is_first_microbatch)
+        self.is_first_microbatch = False
+        return self.linear(x)
+
+
 @pytest.fixture
 def quantized(monkeypatch):
     names = "transformer_engine.pytorch.quantization"
@@ -149,3 +180,15 @@ def test_two_models_tell_one_number(quantized):
 
     for one, other in zip(each(None), each("")):
         assert differing(one.state(), other.state()) == []
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_regions_that_are_off(quantized, granularity):
+    def wrap(core):
+        for layer in core.decoder.layers:
+            layer.mlp.linear_fc1 = Regional(layer.mlp.linear_fc1)
+        core.register_forward_pre_hook(region_that_is_off)
+        return core
+
+    compare(lambda t: t.steps(COUNTS + COUNTS), "dense", "", wrap=wrap,
+            attach={"granularity": granularity})

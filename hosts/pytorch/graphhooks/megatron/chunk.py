@@ -10,7 +10,7 @@ import sys
 
 from ..errors import Error
 from ..torch.attach.body import Body
-from .fp8 import Usages
+from .fp8 import Usages, settle
 from .seam import FLAG, Leftovers, flagged
 
 _REGION = "get_fp8_context"  # by which a decoder enters a region of FP8
@@ -48,11 +48,13 @@ class Whole:
             is_first = is_first or names[FLAG]
         # Until it has run once, what it has kept is of another step.
         for names in self._flags:
-            names[FLAG] = is_first and self._usages is None
+            names[FLAG] = is_first and self._usages is None \
+                and self._quantization is not None
         for leftovers in self._leftovers:
             leftovers.__enter__()
         try:
             if self._quantization is None:
+                settle()
                 return self.body.forward(*args, **given)
             return self._quantized(is_first, args, given)
         finally:
@@ -73,8 +75,11 @@ class Whole:
         forward = type(self._decoder).forward
         try:
             if self._quantization is None:
-                return forward(self._decoder, hidden_states, attention_mask,
-                               **kwargs)
+                try:
+                    return forward(self._decoder, hidden_states,
+                                   attention_mask, **kwargs)
+                finally:
+                    settle()
             with self._inside(is_first_fp8_module):
                 if self._usages is not None:
                     hidden_states = self._usages.put_back_after(hidden_states)

@@ -7,9 +7,46 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
 from ..errors import Error
+
+_MODULE = "transformer_engine.pytorch.quantization"
+
+
+class Recipes:
+    """A schedule makes an equal recipe for each call of a layer.  Layers keep
+    one, so that it can be compared by what it is."""
+
+    def __init__(self):
+        self._recipe = None
+        self._pairs: dict = {}  # of a recipe and a group, as layers know them
+
+    def keep(self, state) -> None:
+        if state.fp8_recipe == self._recipe:
+            state.fp8_recipe = self._recipe
+        else:
+            self._recipe = state.fp8_recipe
+        known = state.autocast_arguments
+        for key, pair in known.items():
+            if pair != self._pairs.setdefault(key, pair):
+                self._pairs[key] = pair
+            known[key] = self._pairs[key]
+
+
+_recipes = Recipes()
+
+
+def settle() -> None:
+    """Where nothing is quantized, before and after a segment runs: a region
+    that is off leaves a recipe and a mark too, which nobody goes by."""
+    manager = getattr(sys.modules.get(_MODULE), "FP8GlobalStateManager", None)
+    state = getattr(manager, "quantization_state", None)
+    if state is not None and not state.fp8_enabled:
+        state.is_first_fp8_module = False
+        _recipes.keep(state)
 
 
 class Quantization:
@@ -30,8 +67,7 @@ class Quantization:
                         "leave the attach out") from None
         self._manager = manager
         self._keeps = not config.disable_parameter_transpose_cache
-        self._recipe = None
-        self._pairs: dict = {}  # of a recipe and a group, as layers know them
+        self._recipes = Recipes()
 
     def enter(self, is_first_microbatch: bool) -> bool:
         """Before a segment is called; returns whether it is the first of its
@@ -39,7 +75,7 @@ class Quantization:
         state = self._state
         if not state.fp8_enabled:
             return False
-        self._keep_recipe(state)
+        self._recipes.keep(state)
         if self._keeps:
             self._tell(state, not is_first_microbatch)
         return self._manager.is_first_fp8_module()
@@ -52,19 +88,6 @@ class Quantization:
             Quantization._skips = None, None  # should the next line raise
             self._manager.set_skip_fp8_weight_update_tensor(skips)
             Quantization._skips = state.skip_fp8_weight_update_tensor, skips
-
-    def _keep_recipe(self, state) -> None:
-        """A schedule makes an equal recipe for each call of a layer.  Layers
-        keep one, so that it can be compared by what it is."""
-        if state.fp8_recipe == self._recipe:
-            state.fp8_recipe = self._recipe
-        else:
-            self._recipe = state.fp8_recipe
-        known = state.autocast_arguments
-        for key, pair in known.items():
-            if pair != self._pairs.setdefault(key, pair):
-                self._pairs[key] = pair
-            known[key] = self._pairs[key]
 
     def begin(self, is_first: bool, has_run: bool) -> None:
         """Inside of a segment; the first pass of a layer makes what it

@@ -18,7 +18,7 @@ import torch
 from ..torch.attach.body import Body
 from ..torch.base.private import GLOBAL_HOOKS, hooks_of
 from . import scope, weights
-from .fp8 import Usages
+from .fp8 import Usages, settle
 from .offload import interface as offload
 
 log = logging.getLogger("graphhooks")
@@ -139,8 +139,11 @@ class Seam:
         if self._quantization is not None:
             given["is_first_fp8_module"] = self._quantization.enter(
                 bool(is_first_microbatch))
+        else:
+            settle()
         with self._leftovers:
-            if self._usages is None:  # what it has kept is of another step
+            # Until it has run once, what it has kept is of another step.
+            if self._usages is None and self._quantization is not None:
                 self._leftovers.flag(bool(is_first_microbatch))
             return self.body.forward(*args, **given)
 
@@ -164,6 +167,8 @@ class Seam:
                 self._quantization.end()
                 self._usages = self._usages or Usages(self.body)
                 self._usages.put_back()
+            else:
+                settle()
             names._set_capture_end()
             if self._keeps:
                 names._set_warmup_end()

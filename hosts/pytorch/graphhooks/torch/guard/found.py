@@ -64,12 +64,14 @@ class Part:
 
     def __init__(self, values: dict, bits: dict):
         self.values, self.bits = values, bits
-        self._but: tuple = None, self  # the last answer, and of which part
+        self._but: tuple = None, None  # the last answer, and of which part
         self.tensors = {name: value for name, value in values.items()
                         if isinstance(value, torch.Tensor)}
 
     def but(self, other: "Part | None") -> "Part":
         """With what the other has of the same names."""
+        if other is None:
+            return self
         known, found = self._but
         if known is not other:
             bits, values = ({name: item for name, item in theirs.items()

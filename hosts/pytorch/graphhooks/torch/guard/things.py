@@ -36,7 +36,10 @@ class Things:
         self._things: dict = {}
         self._found: dict = {}
         self._past: dict = {}  # the same of before the last change
-        self._all = Held()  # what is held of them
+        self._all = Held()  # what is held of those that stay as they are
+        # Those that were others once: each is looked at by itself, as what
+        # changes in each microbatch would have all held anew.
+        self._loose: set = set()
         self._gathered: dict = {}  # by those that one begins with
         self._functions: dict = {}  # by their code
 
@@ -152,25 +155,31 @@ class Things:
             self._hold()
 
     def _look(self) -> None:
-        if self._all.is_same():
+        is_same = self._all.is_same()
+        others = [key for key in (self._loose if is_same else self._found)
+                  if not self._found[key].held.is_same()]
+        if not others:
             self._past = {}
             return
         before = self.changes
-        for key, found in self._found.items():
-            if not found.held.is_same():
-                now = self._find(key)
-                self.changes += found.part().bits != now.part().bits
-                self._found[key] = now
+        for key in others:
+            found, now = self._found[key], self._find(key)
+            self.changes += found.part().bits != now.part().bits
+            self._found[key] = now
+            self._loose.add(key)
+        self._gathered = {}
         if self.changes != before:
             self._forget()
-        self._hold()
+        if not is_same or self.changes != before:
+            self._hold()
 
     def _hold(self) -> None:
         """What has been found is other than before."""
         self._gathered = {}
         self._all = Held()
-        for found in self._found.values():
-            self._all.add(found.held)
+        for key, found in self._found.items():
+            if key not in self._loose:
+                self._all.add(found.held)
 
     def _forget(self) -> None:
         """What there was: all segments gather anew after a change, and what
@@ -178,6 +187,7 @@ class Things:
         self._past = {key: (thing, self._found[key])
                       for key, thing in self._things.items()}
         self._things, self._found = {}, {}
+        self._loose.clear()
 
 
 def _next_of(prefix: str, found: Found, own, far: int) -> list:
