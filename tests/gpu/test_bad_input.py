@@ -1367,6 +1367,8 @@ def test_a_backward_after_another_optimizers_step(pair, at, rate):
                refused="after the step of its forward has ended",
                eager=None)
     assert {*run.attached.stats()["refused"]} == {"makes.0", "makes.1"}
+    recorded = {s.name for s in run.attached.segments if s.instances}
+    assert ("makes.0" in recorded) == (at > 0) and "judges.0" in recorded
 
 
 def test_a_backward_whose_weights_have_been_written_since(runs):
