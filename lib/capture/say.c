@@ -90,7 +90,7 @@ static void say_group(const struct gh_capture *c, struct gh_given_up *group)
                  group->n == 2 ? "" : "es");
     }
     gh_log_line(c->options.log, GH_LOG_WARN, "%s%s %s%s%s",
-                gh_entry_describe(c, group->first).text, others,
+                group->first.text, others,
                 what[group->how], group->how == GH_FAILED_SO_FAR ? " " : ": ",
                 group->text);
     group->n = 0;
@@ -126,7 +126,7 @@ static void note_failed(struct gh_capture *c, const struct gh_entry *entry,
     snprintf(kept, sizeof(kept), "%s", text);
     group = find_group(c, how, kept);
     if (group->n == 0) {
-        group->first = entry;
+        group->first = gh_entry_describe(c, entry);
         group->how = how;
         memcpy(group->text, kept, sizeof(kept));
     }

@@ -16,9 +16,15 @@ enum gh_failed {
     GH_FAILED_SO_FAR /* it is recorded again in each step */
 };
 
-/* Entries that failed for the same reason, which are said together. */
+/* "layer 3 attn..mlp forward, slot 1", for the log. */
+struct gh_entry_label {
+    char text[224];
+};
+
+/* Entries that failed for the same reason, which are said together.  The first
+ * is kept as a text, as its bank may be evicted before that. */
 struct gh_given_up {
-    const struct gh_entry *first;
+    struct gh_entry_label first;
     enum gh_failed how;
     uint32_t n; /* 0: nothing to say */
     char text[400];
@@ -40,10 +46,6 @@ gh_status gh_say_create(struct gh_said *said, uint32_t n_segments,
                         gh_error *err);
 void gh_say_free(struct gh_said *said);
 
-/* "layer 3 attn..mlp forward, slot 1", for the log. */
-struct gh_entry_label {
-    char text[224];
-};
 struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
                                         const struct gh_entry *entry);
 

@@ -85,6 +85,32 @@ static void test_what_is_said(void)
     ok(strstr(heard, "bank 0") == NULL, "and nothing of one that did nothing");
 }
 
+/* A bank may be evicted in the step in which one of its passes has failed. */
+static void test_what_failed_is_said_of_a_bank_that_gave_way(void)
+{
+    static const char *const loud[] = { "GRAPHHOOKS_LOG=warn",
+                                        "GRAPHHOOKS_MAX_BANKS=1", NULL };
+    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
+    const uint32_t both[] = { 0, 1 };
+
+    heard[0] = '\0';
+    if (!banks_start(&(struct shapes_options){
+            .elems = 512, .host = &host, .environment = loud })) {
+        return;
+    }
+    shapes_add_tokens(&s, 512);
+    shapes_add_tokens(&s, 256);
+    banks_step(0);
+    toy_configure(&s.toy, "SEED=3 RACES=1 FAIL=cuStreamEndCapture:2");
+    is_status(shapes_step(&s, both, 2), GH_OK, &s.err,
+              "a recording fails, and its bank gives way in the same step");
+    is_int(shapes_stats(&s, 0).evictions, 1, "it has given way");
+    banks_finish("failed");
+    ok(strstr(heard, "layer 1 attn..mlp forward, slot 0, bank 1 (512) run") !=
+           NULL,
+       "the end of the step says which pass has failed: %s", heard);
+}
+
 /* What the line of an eager pass and every event of a trace have. */
 static void test_the_trace(void)
 {
@@ -140,6 +166,7 @@ int main(void)
     }
     test_a_recording_says_its_bank();
     test_what_is_said();
+    test_what_failed_is_said_of_a_bank_that_gave_way();
     test_the_trace();
     return done_testing();
 }
