@@ -127,11 +127,10 @@ libcore_la_SOURCES = \
 	lib/offload/table.h \
 	lib/offload/times.c \
 	lib/capture/aux.c \
+	lib/capture/aux.h \
 	lib/capture/banks.c \
 	lib/capture/packed.c \
 	lib/capture/packed.h \
-	lib/capture/places.c \
-	lib/capture/places.h \
 	lib/capture/borders.c \
 	lib/capture/borders.h \
 	lib/capture/buffers.c \
@@ -155,31 +154,39 @@ libcore_la_SOURCES = \
 	lib/capture/flight.h \
 	lib/capture/offloads.c \
 	lib/capture/offloads.h \
-	lib/capture/misfit.c \
-	lib/capture/misfit.h \
-	lib/capture/open.c \
-	lib/capture/open.h \
-	lib/capture/parting.c \
-	lib/capture/ranks.c \
-	lib/capture/ranks.h \
 	lib/capture/record.c \
 	lib/capture/record.h \
 	lib/capture/replay.c \
 	lib/capture/replay.h \
-	lib/capture/say.c \
-	lib/capture/say.h \
-	lib/capture/say_closed.c \
-	lib/capture/say_eager.c \
 	lib/capture/services.c \
 	lib/capture/services.h \
-	lib/capture/slots.c \
-	lib/capture/slots.h \
-	lib/capture/state.h \
 	lib/capture/stats.c \
-	lib/capture/together.c \
-	lib/capture/together.h \
 	lib/capture/works.c \
 	lib/capture/works.h \
+	lib/messages/eager.c \
+	lib/messages/messages.c \
+	lib/messages/messages.h \
+	lib/messages/misfit.c \
+	lib/messages/misfit.h \
+	lib/messages/summary.c \
+	lib/pass/capacity.c \
+	lib/pass/capacity.h \
+	lib/pass/left.h \
+	lib/pass/open.c \
+	lib/pass/open.h \
+	lib/pass/options.h \
+	lib/pass/pass.h \
+	lib/pass/slots.c \
+	lib/pass/slots.h \
+	lib/ranks/ask.c \
+	lib/ranks/ask.h \
+	lib/ranks/collect.c \
+	lib/ranks/collect.h \
+	lib/ranks/lost.c \
+	lib/ranks/ranks.c \
+	lib/ranks/ranks.h \
+	lib/ranks/words.c \
+	lib/ranks/words.h \
 	lib/comm/comm.c \
 	lib/comm/comm.h \
 	lib/comm/hall.c \

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "capture/capture.h"
+#include "ranks/ranks.h"
 
 /* The session is checked, and must be between two passes. */
 static gh_status check_closed(const gh_session *session, const char *call,
@@ -73,7 +74,7 @@ gh_status gh_ranks_set(gh_session *session, const gh_ranks *ranks,
     } else if (ours.nccl == NULL) {
         ours.nccl = "nccl";
     }
-    return gh_capture_set_ranks(session->capture, &ours, err);
+    return gh_ranks_open(session->capture, &ours, err);
 }
 
 gh_status gh_ranks_clear(gh_session *session, uint32_t bank, gh_error *err)
@@ -81,7 +82,7 @@ gh_status gh_ranks_clear(gh_session *session, uint32_t bank, gh_error *err)
     gh_status status = check_closed(session, "gh_ranks_clear", err);
 
     return status == GH_OK
-               ? gh_capture_clear_ranks(session->capture, bank, err)
+               ? gh_ranks_leave(session->capture, bank, err)
                : status;
 }
 
@@ -101,6 +102,6 @@ gh_status gh_ranks_wait(gh_session *session, void *stream, gh_error *err)
     gh_status status = check_closed(session, "gh_ranks_wait", err);
 
     return status == GH_OK
-               ? gh_capture_wait_for_ranks(session->capture, stream, err)
+               ? gh_ranks_wait_stream(session->capture, stream, err)
                : status;
 }

@@ -4,11 +4,11 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/abandon.h"
 
 #include "capture/agree.h"
 #include "capture/services.h"
+#include "messages/messages.h"
 
 void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text)
@@ -26,7 +26,7 @@ void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
 void gh_record_fail(struct gh_capture *c, struct gh_entry *entry, bool spoilt,
                     const char *text)
 {
-    if (!spoilt || entry->spoilt != 0 || gh_agree_is_due(c)) {
+    if (!spoilt || entry->spoilt != 0 || gh_ask_is_due(c)) {
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, text);
         return;
     }

@@ -6,7 +6,7 @@
 #ifndef GH_CAPTURE_ABANDON_H
 #define GH_CAPTURE_ABANDON_H
 
-#include "capture/state.h"
+#include "pass/pass.h"
 
 /* The entry runs eagerly from now on; frees what it holds.  The end of the
  * step says so. */

@@ -9,11 +9,12 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
-#include "capture/state.h"
+#include "capture/aux.h"
 
 #include "base/error.h"
+#include "capture/capture.h"
 #include "capture/services.h"
+#include "pass/pass.h"
 
 #include <stdlib.h>
 #include <string.h>

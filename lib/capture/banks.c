@@ -6,11 +6,12 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
-#include "capture/state.h"
+#include "capture/aux.h"
 
 #include "base/error.h"
+#include "capture/capture.h"
 #include "capture/services.h"
+#include "pass/pass.h"
 #include "trace/trace.h"
 
 gh_status gh_capture_add_bank(struct gh_capture *c, const gh_bank_desc *desc,

@@ -10,23 +10,13 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/borders.h"
 
 #include "base/error.h"
-#include "capture/state.h"
+#include "capture/capture.h"
+#include "pass/left.h"
 
 #include <stdlib.h>
-
-static struct gh_left *left_at(const struct gh_capture *c, uint32_t segment,
-                               gh_direction direction, uint32_t slot)
-{
-    const uint32_t slots = c->options.max_slots;
-
-    return &c->left[((size_t)segment * GH_DIRECTIONS + direction) *
-                        (slots + 1) +
-                    (slot == GH_SLOT_NONE ? slots : slot)];
-}
 
 static size_t count_left(const struct gh_capture *c)
 {
@@ -50,19 +40,6 @@ void gh_borders_destroy(struct gh_capture *c)
         free(c->left[i].outputs);
     }
     free(c->left);
-}
-
-bool gh_borders_any(const struct gh_capture *c, uint32_t segment)
-{
-    const size_t n = GH_DIRECTIONS * (c->options.max_slots + 1);
-    const struct gh_left *left = left_at(c, segment, GH_FORWARD, 0);
-
-    for (size_t i = 0; i < n; i++) {
-        if (left[i].ran != 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static uint32_t count_named(const gh_pass *pass)
@@ -100,7 +77,7 @@ static void keep_outputs(struct gh_left *left, const gh_pass *pass)
 void gh_borders_keep(struct gh_capture *c, const gh_pass *pass)
 {
     struct gh_left *left =
-        left_at(c, pass->segment, pass->direction, c->open.slot);
+        gh_left_at(c, pass->segment, pass->direction, c->open.slot);
 
     keep_outputs(left, pass);
     left->ran = c->open.number;
@@ -155,7 +132,7 @@ static struct list list_in_slot(const struct gh_capture *c,
     at = gh_slots_at(c->slots, chunk, slot);
     *since_p = at->taken;
     entry = last_to_run(at->bank, key, slot);
-    left = left_at(c, key->segment, key->direction, slot);
+    left = gh_left_at(c, key->segment, key->direction, slot);
     if (left->ran >= *since_p && left->ran > entry->ran) {
         *since_p = left->ran;
         return (struct list){ left->outputs, left->n, true };
@@ -173,7 +150,7 @@ static struct list list_without_slot(const struct gh_capture *c,
                                      const gh_border_key *key, uint64_t since)
 {
     const struct gh_left *left =
-        left_at(c, key->segment, key->direction, GH_SLOT_NONE);
+        gh_left_at(c, key->segment, key->direction, GH_SLOT_NONE);
 
     if (left->ran == 0 || left->ran < since ||
         left->step != c->stats.iterations ||
@@ -192,7 +169,7 @@ static bool may_be_lost(const struct gh_capture *c, const gh_border_key *key)
              .flights[key->microbatch];
 
     return flight->slot == GH_FLIGHT_NO_SLOT && flight->waiting != 0 &&
-           left_at(c, key->segment, key->direction, GH_SLOT_NONE)->ran >
+           gh_left_at(c, key->segment, key->direction, GH_SLOT_NONE)->ran >
                flight->began;
 }
 

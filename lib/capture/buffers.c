@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "capture/agree.h"
 #include "capture/replay.h"
-#include "capture/state.h"
+#include "pass/capacity.h"
+#include "pass/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static enum gh_input_kind kind_of(const struct gh_capture *c,
     if ((input->flags & GH_BUFFER_STATIC) != 0 || input->bytes == 0) {
         return GH_INPUT_STATIC;
     }
-    if (!entry->unchained && !is_short(entry, i) && !gh_agree_is_due(c) &&
+    if (!entry->unchained && !is_short(entry, i) && !gh_ask_is_due(c) &&
         is_output(c, c->open.slot, input)) {
         return GH_INPUT_CHAINED;
     }

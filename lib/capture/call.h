@@ -6,7 +6,7 @@
 #ifndef GH_CAPTURE_CALL_H
 #define GH_CAPTURE_CALL_H
 
-#include "capture/state.h"
+#include "pass/pass.h"
 
 /* Of a stream that is not the last one. */
 gh_status gh_call_check_stream(struct gh_capture *c, void *stream,

@@ -4,14 +4,14 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/capture.h"
 
 #include "base/error.h"
 #include "capture/abandon.h"
 #include "capture/agree.h"
 #include "capture/offloads.h"
-#include "capture/ranks.h"
+#include "messages/messages.h"
+#include "ranks/ranks.h"
 
 /* After so many steps a pass counts as one whose recordings all fail. */
 #define MANY_STEPS 4
@@ -38,7 +38,7 @@ void gh_capture_cancel(struct gh_capture *c)
     }
     if (c->open.action == GH_ACTION_RECORD) {
         gh_record_drop(c);
-        if (gh_agree_is_due(c) && !c->parted) {
+        if (gh_ask_is_due(c) && !c->parted) {
             gh_agree_to_cancel(c);
         }
         note_dropped(c, c->open.entry);

@@ -4,15 +4,19 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/capture.h"
 
 #include "base/error.h"
+#include "capture/aux.h"
+#include "capture/borders.h"
 #include "capture/offloads.h"
-#include "capture/ranks.h"
+#include "capture/packed.h"
 #include "capture/services.h"
-#include "capture/state.h"
 #include "capture/works.h"
+#include "messages/messages.h"
+#include "offload/offload.h"
+#include "pass/pass.h"
+#include "ranks/ranks.h"
 #include "trace/trace.h"
 
 #include <stdlib.h>
@@ -89,13 +93,13 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_slots;
     }
-    status = gh_say_create(&c->said, plan->n_segments, err);
+    status = gh_say_create(plan->n_segments, &c->messages, err);
     if (status != GH_OK) {
         goto err_bank;
     }
     status = gh_borders_create(c, err);
     if (status != GH_OK) {
-        goto err_said;
+        goto err_messages;
     }
     if (options->offload != NULL) {
         status = gh_offload_create(options->offload, plan, dev, &c->memory,
@@ -121,8 +125,8 @@ err_offload:
     gh_offload_destroy(c->offload);
 err_borders:
     gh_borders_destroy(c);
-err_said:
-    gh_say_free(&c->said);
+err_messages:
+    gh_say_free(c->messages);
 err_bank:
     gh_banks_free(&c->banks);
 err_slots:
@@ -178,18 +182,21 @@ static void destroy_device_objects(struct gh_capture *c)
 
 void gh_capture_destroy(struct gh_capture *c)
 {
+    gh_stats stats;
+
     if (c == NULL) {
         return;
     }
     gh_capture_cancel(c);
-    gh_say_closed(c);
+    gh_capture_stats(c, &stats);
+    gh_say_closed(c, &stats);
     if (c->dev != NULL) {
         destroy_device_objects(c);
     }
     gh_aux_release_all(c);
     gh_borders_destroy(c);
     gh_streams_free(&c->streams);
-    gh_say_free(&c->said);
+    gh_say_free(c->messages);
     gh_banks_free(&c->banks);
     gh_slots_destroy(c->slots);
     gh_services_destroy(c);
@@ -204,6 +211,14 @@ void gh_capture_join(struct gh_capture *c, uint32_t chunk, const void *from,
         gh_order_join(&gh_slots_at(c->slots, chunk, i)->order, &c->streams,
                       from, onto);
     }
+}
+
+const char *gh_capture_whose_open(const struct gh_capture *c)
+{
+    return c->open.thread != gh_this_thread()
+               ? ", entered by another thread, and only one may use a session "
+                 "at a time"
+               : "";
 }
 
 bool gh_capture_is_open(const struct gh_capture *c)

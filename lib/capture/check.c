@@ -14,14 +14,15 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/check.h"
 
 #include "base/error.h"
 #include "capture/abandon.h"
 #include "capture/offloads.h"
-#include "capture/ranks.h"
 #include "capture/replay.h"
+#include "messages/messages.h"
+#include "offload/offload.h"
+#include "ranks/ranks.h"
 
 #include <stdio.h>
 

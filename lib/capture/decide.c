@@ -4,15 +4,19 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/decide.h"
 
 #include "base/error.h"
 #include "capture/agree.h"
-#include "capture/ranks.h"
+#include "capture/aux.h"
+#include "capture/packed.h"
 #include "capture/record.h"
 #include "capture/replay.h"
 #include "capture/services.h"
+#include "messages/messages.h"
+#include "offload/offload.h"
+#include "pass/capacity.h"
+#include "ranks/ranks.h"
 
 gh_status gh_decide_alike(struct gh_capture *c, gh_action action, bool *alike_p,
                           gh_error *err)
@@ -21,8 +25,8 @@ gh_status gh_decide_alike(struct gh_capture *c, gh_action action, bool *alike_p,
 
     *alike_p = true;
     if (c->options.check == GH_CHECKS_RANKS && c->open.counted &&
-        gh_agree_is_due(c) && !gh_open_prepares(&c->open)) {
-        status = gh_agree_on_pass(c, action, alike_p, err);
+        gh_ask_is_due(c) && !gh_open_prepares(&c->open)) {
+        status = gh_ask_about_pass(c, action, alike_p, err);
         if (!*alike_p && c->open.reason == GH_REASON_NONE) {
             c->open.reason = GH_REASON_RANKS;
         }
@@ -34,7 +38,7 @@ gh_status gh_decide_to_leave(struct gh_capture *c, gh_reason reason,
                              gh_error *err)
 {
     c->open.reason = (uint8_t)reason;
-    return gh_agree_is_due(c) ? gh_agree_to_leave(c, err) : GH_OK;
+    return gh_ask_is_due(c) ? gh_agree_to_leave(c, err) : GH_OK;
 }
 
 /* Why nothing may be recorded now; GH_REASON_NONE: it may. */
@@ -81,7 +85,7 @@ static void begin_recording(struct gh_capture *c, const gh_pass *pass)
 {
     struct gh_entry *entry;
 
-    if (!gh_replay_holds(pass)) {
+    if (!gh_capacities_hold(pass)) {
         c->open.reason = GH_REASON_INPUT;
         gh_say_overflow(c, pass);
     }
@@ -110,7 +114,7 @@ static void begin_recording(struct gh_capture *c, const gh_pass *pass)
 gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
                               gh_error *err)
 {
-    const bool due = gh_agree_is_due(c);
+    const bool due = gh_ask_is_due(c);
     gh_status status;
     bool alike;
 
@@ -128,7 +132,7 @@ gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
                                  : GH_ACTION_RUN,
                              &alike, err);
     if (status == GH_OK && c->open.reason == GH_REASON_NONE && due) {
-        status = gh_agree_follow(c, err);
+        status = gh_ask_follow(c, err);
     }
     if (status != GH_OK || c->open.reason != GH_REASON_NONE) {
         return status;
@@ -149,7 +153,7 @@ gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
         return gh_ranks_refuse(c, err);
     }
     /* Its sequences may be missing on this rank only. */
-    if (c->open.reason == GH_REASON_PACKED && gh_agree_is_due(c) &&
+    if (c->open.reason == GH_REASON_PACKED && gh_ask_is_due(c) &&
         c->options.check != GH_CHECKS_RANKS) {
         return gh_agree_to_leave(c, err);
     }

@@ -9,7 +9,7 @@
 #ifndef GH_CAPTURE_DECIDE_H
 #define GH_CAPTURE_DECIDE_H
 
-#include "capture/state.h"
+#include "pass/pass.h"
 
 /* Whether the microbatch holds a slot with the offsets of another
  * microbatch. */

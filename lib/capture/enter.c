@@ -7,8 +7,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
-#include "capture/state.h"
+#include "capture/capture.h"
 
 #include "base/error.h"
 #include "capture/abandon.h"
@@ -17,8 +16,10 @@
 #include "capture/decide.h"
 #include "capture/flight.h"
 #include "capture/offloads.h"
-#include "capture/ranks.h"
 #include "capture/replay.h"
+#include "messages/messages.h"
+#include "pass/pass.h"
+#include "ranks/ranks.h"
 
 static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
 {

@@ -4,16 +4,18 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
-#include "capture/state.h"
+#include "capture/capture.h"
 
 #include "base/error.h"
 #include "capture/abandon.h"
 #include "capture/agree.h"
+#include "capture/borders.h"
 #include "capture/check.h"
 #include "capture/flight.h"
 #include "capture/offloads.h"
 #include "capture/record.h"
+#include "messages/messages.h"
+#include "pass/pass.h"
 #include "trace/trace.h"
 
 #include <string.h>
@@ -68,7 +70,7 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
         if (status != GH_OK) {
             return status;
         }
-        if (gh_agree_is_due(c)) {
+        if (gh_ask_is_due(c)) {
             status = gh_agree_on_check(c, err);
             if (status != GH_OK) {
                 return status;

@@ -9,7 +9,7 @@
 #ifndef GH_CAPTURE_FLIGHT_H
 #define GH_CAPTURE_FLIGHT_H
 
-#include "capture/state.h"
+#include "pass/pass.h"
 
 /* `found` is not HELD or FRESH.  A pass out of turn is refused; one that finds
  * no slot runs eagerly, or is refused if the host has no buffers for that. */

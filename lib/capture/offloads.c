@@ -4,13 +4,14 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/offloads.h"
 
 #include "base/error.h"
+#include "capture/capture.h"
 #include "capture/replay.h"
 #include "capture/services.h"
 #include "offload/exchanges.h"
+#include "offload/offload.h"
 
 static struct gh_offload_at at_of(const struct gh_capture *c)
 {

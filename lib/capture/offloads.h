@@ -7,7 +7,8 @@
 #define GH_CAPTURE_OFFLOADS_H
 
 #include "capture/check.h"
-#include "capture/state.h"
+#include "offload/offload.h"
+#include "pass/pass.h"
 
 /* A pass begins: issues the commits that are queued, unless their forward goes
  * on or gh_capture_hold() keeps them. */

@@ -4,12 +4,12 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/packed.h"
 
 #include "bank/lengths.h"
 #include "base/error.h"
 #include "capture/call.h"
+#include "capture/capture.h"
 #include "capture/flight.h"
 
 #include <stdlib.h>

@@ -8,7 +8,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/record.h"
 
 #include "base/error.h"
@@ -18,6 +17,7 @@
 #include "capture/check.h"
 #include "capture/replay.h"
 #include "capture/services.h"
+#include "messages/messages.h"
 
 #include <stdio.h>
 
@@ -253,12 +253,12 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     gh_status status = finish(c, pass, entry, &n_nodes);
 
     if (status == GH_RERUN || entry->state == GH_ENTRY_EAGER) {
-        if (gh_agree_is_due(c) && gh_agree_on_recording(c, err) != GH_OK) {
+        if (gh_ask_is_due(c) && gh_agree_on_recording(c, err) != GH_OK) {
             return GH_ERR_RANKS;
         }
         return status;
     }
-    return gh_agree_is_due(c)
+    return gh_ask_is_due(c)
                ? launch_with_others(c, pass, entry, n_nodes, err)
                : begin_life(c, pass, entry, n_nodes);
 }

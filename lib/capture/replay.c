@@ -22,28 +22,6 @@ static inline bool has_room(const struct gh_entry *entry, const gh_pass *pass,
            pass->capacities[i] == wanted;
 }
 
-bool gh_replay_holds_input(const gh_pass *pass, uint32_t i)
-{
-    const gh_buffer *input = &pass->inputs[i];
-    const uint64_t capacity = pass->capacities[i];
-
-    return capacity == 0 ||
-           (capacity <= GH_MOST_CAPACITY &&
-            (input->bytes == capacity ||
-             (input->bytes < capacity &&
-              (input->flags & GH_BUFFER_STATIC) == 0)));
-}
-
-bool gh_replay_holds(const gh_pass *pass)
-{
-    for (uint32_t i = 0; pass->capacities != NULL && i < pass->n_inputs; i++) {
-        if (!gh_replay_holds_input(pass, i)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Notes how far the input is filled.  If the host has written to the buffer
  * itself, it may have filled all of it. */
 static void note_filled(struct gh_entry *entry, uint32_t i,

@@ -9,7 +9,7 @@
 #define GH_CAPTURE_REPLAY_H
 
 #include "capture/services.h"
-#include "capture/state.h"
+#include "pass/pass.h"
 
 enum gh_fit {
     GH_FIT_YES,
@@ -22,15 +22,6 @@ enum gh_fit {
  * first input that is not where the graph reads it. */
 enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
                             uint32_t first);
-
-/* More than any device has, and so little that sums of aligned capacities do
- * not overflow. */
-#define GH_MOST_CAPACITY (UINT64_C(1) << 48)
-
-/* Whether no input has more bytes than its capacity, and no static one fewer.
- * The second asks this of one input, of a pass that has capacities. */
-bool gh_replay_holds(const gh_pass *pass);
-bool gh_replay_holds_input(const gh_pass *pass, uint32_t i);
 
 /* Launches the copies that are pending, and zeroes what lies behind the
  * inputs. */

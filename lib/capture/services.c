@@ -13,7 +13,7 @@
 #include "capture/services.h"
 
 #include "base/error.h"
-#include "capture/state.h"
+#include "pass/pass.h"
 
 #include <stdlib.h>
 

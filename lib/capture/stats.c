@@ -7,7 +7,7 @@
 
 #include "capture/capture.h"
 
-#include "capture/state.h"
+#include "pass/pass.h"
 
 static uint32_t slots_used(const struct gh_capture *c)
 {

@@ -4,8 +4,10 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-
 #include "capture/works.h"
+
+#include "capture/capture.h"
+#include "offload/offload.h"
 
 #include <graphhooks/overlap.h>
 

@@ -8,7 +8,7 @@
 #ifndef GH_CAPTURE_WORKS_H
 #define GH_CAPTURE_WORKS_H
 
-#include "capture/state.h"
+#include "pass/pass.h"
 
 /* Does nothing if nothing is traced, or without a device. */
 gh_status gh_works_create(struct gh_capture *c, gh_error *err);

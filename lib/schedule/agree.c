@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/gate.h"
 #include "capture/capture.h"
-#include "capture/together.h"
+#include "ranks/collect.h"
 
 #include <math.h>
 #include <stdlib.h>

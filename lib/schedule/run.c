@@ -13,10 +13,10 @@
 
 #include "base/error.h"
 #include "capture/capture.h"
-#include "capture/together.h"
 #include "device/device.h"
 #include "device/spans.h"
 #include "plan/kinds.h"
+#include "ranks/collect.h"
 
 /* ---- streams ------------------------------------------------------------- */
 

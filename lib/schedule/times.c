@@ -23,8 +23,8 @@
 
 #include "base/error.h"
 #include "capture/capture.h"
-#include "capture/together.h"
 #include "device/device.h"
+#include "ranks/collect.h"
 
 #include <stdio.h>
 #include <stdlib.h>

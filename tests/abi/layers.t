@@ -20,11 +20,22 @@ empty "$(violations "$srcdir" softcuda)" \
 empty "$(violations "$srcdir" softnccl)" \
     "every include follows softnccl/layers.txt"
 
+# Prints the objects in folder $1 of a build whose sources are there: a file
+# that has moved leaves its object behind.
+objects_of()
+{
+    find "$1" -name 'libcore_la-*.o' | while read -r object; do
+        source=$(echo "$object" |
+            sed 's,.*/lib/,lib/,; s,\.libs/,,; s,libcore_la-,,; s,\.o$,.c,')
+        [ ! -f "$srcdir/$source" ] || echo "$object"
+    done
+}
+
 # Prints a line for each call of the objects in folder $1 that goes up or
 # leads back.
 calls()
 {
-    find "$1" -name '*.o' -exec nm -A {} + 2> /dev/null |
+    objects_of "$1" | xargs nm -A 2> /dev/null |
         awk -v layers="$srcdir/lib/layers.txt" -f "$srcdir/build-aux/calls.awk"
 }
 

@@ -15,8 +15,8 @@ test_programs += \
 	tests/unit/plan/traits.t \
 	tests/unit/capture/offloads.t \
 	tests/unit/capture/packed.t \
-	tests/unit/capture/ranks.t \
-	tests/unit/capture/slots.t \
+	tests/unit/ranks/ranks.t \
+	tests/unit/pass/slots.t \
 	tests/unit/schedule/run.t \
 	tests/unit/schedule/sequence.t \
 	tests/unit/schedule/walk.t \
@@ -87,11 +87,11 @@ tests_unit_capture_offloads_t_LDADD = $(core_test_libs)
 tests_unit_capture_packed_t_SOURCES = tests/unit/capture/packed.c $(fake_device)
 tests_unit_capture_packed_t_LDFLAGS = $(fake_ldflags)
 tests_unit_capture_packed_t_LDADD = $(core_test_libs)
-tests_unit_capture_ranks_t_SOURCES = tests/unit/capture/ranks.c $(fake_device)
-tests_unit_capture_ranks_t_LDFLAGS = $(fake_ldflags)
-tests_unit_capture_ranks_t_LDADD = $(core_test_libs)
-tests_unit_capture_slots_t_SOURCES = tests/unit/capture/slots.c
-tests_unit_capture_slots_t_LDADD = $(core_test_libs)
+tests_unit_ranks_ranks_t_SOURCES = tests/unit/ranks/ranks.c $(fake_device)
+tests_unit_ranks_ranks_t_LDFLAGS = $(fake_ldflags)
+tests_unit_ranks_ranks_t_LDADD = $(core_test_libs)
+tests_unit_pass_slots_t_SOURCES = tests/unit/pass/slots.c
+tests_unit_pass_slots_t_LDADD = $(core_test_libs)
 tests_unit_device_spans_t_SOURCES = tests/unit/device/spans.c
 tests_unit_device_spans_t_LDADD = $(core_test_libs)
 tests_unit_memory_numa_t_SOURCES = tests/unit/memory/numa.c

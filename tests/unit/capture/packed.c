@@ -10,8 +10,9 @@
 
 #include "capture/call.h"
 #include "capture/flight.h"
+#include "capture/capture.h"
 #include "capture/packed.h"
-#include "capture/state.h"
+#include "pass/pass.h"
 #include "support/fake.h"
 #include "tap/tap.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/gate.h"
 #include "capture/capture.h"
-#include "capture/together.h"
+#include "ranks/collect.h"
 #include "device/device.h"
 #include "device/spans.h"
 #include "support/fake.h"

@@ -8,8 +8,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GH_CAPTURE_SLOTS_H
-#define GH_CAPTURE_SLOTS_H
+#ifndef GH_PASS_SLOTS_H
+#define GH_PASS_SLOTS_H
 
 #include <graphhooks/layer.h>
 

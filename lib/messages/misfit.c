@@ -7,10 +7,10 @@
  */
 #include "config.h"
 
-#include "capture/misfit.h"
+#include "messages/misfit.h"
 
-#include "capture/capture.h"
-#include "capture/replay.h"
+#include "pass/capacity.h"
+#include "pass/options.h"
 
 #include <graphhooks/plan.h>
 
@@ -89,7 +89,7 @@ void gh_misfit_overflow(const gh_pass *pass, char *text, size_t bytes)
     char name[64];
     uint32_t i = 0;
 
-    while (gh_replay_holds_input(pass, i)) {
+    while (gh_capacity_holds(pass, i)) {
         i++;
     }
     name_input(pass, i, name, sizeof(name));

@@ -1,15 +1,15 @@
 /*
- * places.c - see places.h.
+ * words.c - see words.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
 
-#include "capture/places.h"
+#include "ranks/words.h"
 
-#include "capture/ranks.h"
 #include "comm/comm.h"
 #include "plan/kinds.h"
+#include "ranks/ranks.h"
 
 #include <stdio.h>
 

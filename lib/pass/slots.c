@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "capture/slots.h"
+#include "pass/slots.h"
 
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
 /*
- * parting.c - gives up the other ranks, and waits for them with a time limit.
+ * lost.c - gives up the other ranks, and waits for them with a time limit.
  *
  * Order: when ranks part, all graphs of the session are destroyed before a
  * communicator is aborted, as ncclCommAbort waits for graphs that hold its
@@ -9,11 +9,10 @@
  */
 #include "config.h"
 
-#include "capture/ranks.h"
+#include "ranks/ranks.h"
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "capture/capture.h"
 #include "comm/comm.h"
 #include "device/device.h"
 
@@ -160,8 +159,8 @@ static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
     }
 }
 
-gh_status gh_capture_wait_for_ranks(struct gh_capture *c, void *stream,
-                                    gh_error *err)
+gh_status gh_ranks_wait_stream(struct gh_capture *c, void *stream,
+                               gh_error *err)
 {
     struct gh_device_before before;
     gh_status status;

@@ -1,15 +1,15 @@
 /*
- * together.c - see together.h.
+ * collect.c - see collect.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
 
-#include "capture/together.h"
+#include "ranks/collect.h"
 
-#include "capture/places.h"
-#include "capture/ranks.h"
 #include "comm/comm.h"
+#include "ranks/ranks.h"
+#include "ranks/words.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,10 +3,18 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GH_CAPTURE_RANKS_H
-#define GH_CAPTURE_RANKS_H
+#ifndef GH_RANKS_RANKS_H
+#define GH_RANKS_RANKS_H
 
-#include "capture/state.h"
+#include <graphhooks/ranks.h>
+
+#include "pass/pass.h"
+
+/* Gives a bank its ranks.  `ranks` has a communicator or a gather. */
+gh_status gh_ranks_open(struct gh_capture *c, const gh_ranks *ranks,
+                        gh_error *err);
+/* The bank has no ranks any more, nor graphs. */
+gh_status gh_ranks_leave(struct gh_capture *c, uint32_t bank, gh_error *err);
 
 /* The ranks of a bank cannot go on together.  Says so, with rank and pass,
  * destroys all graphs, and ends what waits for other ranks.  Returns
@@ -25,6 +33,9 @@ gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err);
  * waits. */
 gh_status gh_ranks_look(struct gh_capture *c, gh_error *err);
 
+/* Waits for a stream, for a host that is capturing none. */
+gh_status gh_ranks_wait_stream(struct gh_capture *c, void *stream,
+                               gh_error *err);
 /* Waits for a stream, and for other ranks in it at most GRAPHHOOKS_TIMEOUT.
  * Where no bank has ranks, it does not wait. */
 gh_status gh_ranks_await(struct gh_capture *c, void *stream, gh_error *err);

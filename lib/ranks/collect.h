@@ -1,5 +1,5 @@
 /*
- * together.h - what the ranks agree on between passes, for lib/schedule.
+ * collect.h - what the ranks agree on between passes, for lib/schedule.
  *
  * The ranks are those of the bank that has the most: every rank that exchanges
  * tokens is among them.  If a rank does not answer, the ranks part, as in a
@@ -7,10 +7,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GH_CAPTURE_TOGETHER_H
-#define GH_CAPTURE_TOGETHER_H
+#ifndef GH_RANKS_COLLECT_H
+#define GH_RANKS_COLLECT_H
 
-#include "capture/capture.h"
+#include <graphhooks/layer.h>
+
+#include <stdbool.h>
+
+struct gh_capture;
 
 /* Whether a bank has ranks. */
 bool gh_together_can(const struct gh_capture *capture);

@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "capture/ranks.h"
+#include "ranks/ranks.h"
 
 #include "base/error.h"
 #include "base/setting.h"
@@ -229,8 +229,8 @@ static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
     return GH_OK;
 }
 
-gh_status gh_capture_set_ranks(struct gh_capture *c, const gh_ranks *ranks,
-                               gh_error *err)
+gh_status gh_ranks_open(struct gh_capture *c, const gh_ranks *ranks,
+                        gh_error *err)
 {
     struct gh_device_before before;
     struct gh_bank *bank = NULL;
@@ -253,8 +253,8 @@ gh_status gh_capture_set_ranks(struct gh_capture *c, const gh_ranks *ranks,
     return status;
 }
 
-gh_status gh_capture_clear_ranks(struct gh_capture *c, uint32_t number,
-                                 gh_error *err)
+gh_status gh_ranks_leave(struct gh_capture *c, uint32_t number,
+                         gh_error *err)
 {
     struct gh_device_before before;
     struct gh_bank *bank = NULL;

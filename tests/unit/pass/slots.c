@@ -2,7 +2,7 @@
  * A slot belongs to one microbatch, from its forward to its last backward.
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "capture/slots.h"
+#include "pass/slots.h"
 #include "tap/tap.h"
 
 /* What gh_slots_enter says, and the slot it gives, of chunk 0. */

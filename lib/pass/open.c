@@ -5,9 +5,9 @@
  */
 #include "config.h"
 
-#include "capture/open.h"
+#include "pass/open.h"
 
-#include "capture/state.h"
+#include "pass/pass.h"
 #include "trace/trace.h"
 
 void gh_open_give_slot_up(struct gh_capture *c)
@@ -15,14 +15,6 @@ void gh_open_give_slot_up(struct gh_capture *c)
     if (c->open.slot != GH_SLOT_NONE) {
         gh_slots_cancel(c->slots, c->open.chunk, c->open.microbatch);
     }
-}
-
-const char *gh_capture_whose_open(const struct gh_capture *c)
-{
-    return c->open.thread != gh_this_thread()
-               ? ", entered by another thread, and only one may use a session "
-                 "at a time"
-               : "";
 }
 
 void gh_open_begin_timing(struct gh_capture *c)

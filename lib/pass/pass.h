@@ -1,29 +1,31 @@
 /*
- * state.h - all that a session keeps of its passes.
- *
- * A file of lib/capture/ has the header of its name, or has its calls below, or
- * in capture.h or say.h.
+ * pass.h - all that a session keeps of its passes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GH_CAPTURE_STATE_H
-#define GH_CAPTURE_STATE_H
+#ifndef GH_PASS_PASS_H
+#define GH_PASS_PASS_H
 
 #include "bank/banks.h"
 #include "base/clock.h"
-#include "capture/borders.h"
-#include "capture/capture.h"
-#include "capture/open.h"
-#include "capture/packed.h"
-#include "capture/say.h"
-#include "capture/slots.h"
 #include "device/device.h"
 #include "memory/memory.h"
 #include "memory/scratch.h"
-#include "offload/offload.h"
+#include "pass/open.h"
+#include "pass/options.h"
+#include "pass/slots.h"
+#include "plan/plan.h"
 
 /* Off the step path: kept out of line, so that the path itself stays short. */
 #define GH_COLD __attribute__((noinline, cold))
+
+struct gh_answer;
+struct gh_bound;
+struct gh_left;
+struct gh_loose;
+struct gh_messages;
+struct gh_offload;
+struct gh_spans;
 
 /* What the plan and GRAPHHOOKS_ENABLE settle for a segment, once. */
 struct gh_segment_fate {
@@ -67,7 +69,7 @@ struct gh_capture {
     bool parted;         /* the ranks of a bank: the session only closes */
     gh_error why_parted; /* with rank and pass */
     gh_error why; /* of a call that failed and that no host is told of */
-    struct gh_said said;
+    struct gh_messages *messages;
     uint64_t compared_outputs, compared_bytes; /* by GRAPHHOOKS_CHECK */
 
     gh_stats stats;
@@ -86,19 +88,5 @@ static inline enum gh_capturing gh_open_captured(struct gh_capture *c)
     }
     return c->open.capturing;
 }
-
-/* aux.c */
-void gh_aux_release_all(struct gh_capture *c);
-/* Makes the bank's bindings void.  The caller releases the *n_p objects that
- * are returned. */
-void **gh_aux_give_up(struct gh_capture *c, const struct gh_bank *bank,
-                      uint32_t *n_p);
-/* Whether the segment reads what the bank has given up. */
-bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
-                    uint32_t segment);
-
-/* banks.c: sets open.entry to a place for a graph.  Returns why there is none,
- * or GH_REASON_NONE. */
-gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass);
 
 #endif

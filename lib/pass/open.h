@@ -3,11 +3,11 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GH_CAPTURE_OPEN_H
-#define GH_CAPTURE_OPEN_H
+#ifndef GH_PASS_OPEN_H
+#define GH_PASS_OPEN_H
 
 #include "bank/bank.h"
-#include "capture/slots.h"
+#include "pass/slots.h"
 
 #include <errno.h>
 

@@ -1,5 +1,5 @@
 /*
- * say_eager.c - why a pass that could have had a graph ran eagerly.
+ * eager.c - why a pass that could have had a graph ran eagerly.
  *
  * A session has one line for each reason: of the first pass that has it.  What
  * the line needs and the end of the pass does not have is noted before.
@@ -9,16 +9,16 @@
  */
 #include "config.h"
 
-#include "capture/say.h"
+#include "messages/messages.h"
 
-#include "capture/misfit.h"
-#include "capture/state.h"
+#include "messages/misfit.h"
+#include "pass/pass.h"
 
 #include <stdio.h>
 
 static bool was_said(const struct gh_capture *c, gh_reason reason)
 {
-    return (c->said.reasons & UINT32_C(1) << reason) != 0;
+    return (c->messages->reasons & UINT32_C(1) << reason) != 0;
 }
 
 /* ---- noted ------------------------------------------------------------- */
@@ -26,7 +26,7 @@ static bool was_said(const struct gh_capture *c, gh_reason reason)
 void gh_say_not_now(struct gh_capture *c)
 {
     if (!was_said(c, GH_REASON_INPUT)) {
-        snprintf(c->said.misfit, sizeof(c->said.misfit), "%.190s",
+        snprintf(c->messages->misfit, sizeof(c->messages->misfit), "%.190s",
                  c->why.text);
     }
 }
@@ -36,15 +36,15 @@ void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
                    const gh_pass *pass)
 {
     if (!was_said(c, GH_REASON_INPUT)) {
-        gh_misfit_describe(entry, pass, c->said.misfit,
-                           sizeof(c->said.misfit));
+        gh_misfit_describe(entry, pass, c->messages->misfit,
+                           sizeof(c->messages->misfit));
     }
 }
 
 void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason)
 {
     if (!was_said(c, GH_REASON_RANKS)) {
-        snprintf(c->said.rank, sizeof(c->said.rank),
+        snprintf(c->messages->rank, sizeof(c->messages->rank),
                  "rank %u of its bank has no graph for it this time (%s), so "
                  "all run it eagerly",
                  rank, gh_reason_name(reason));
@@ -54,7 +54,8 @@ void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason)
 void gh_say_overflow(struct gh_capture *c, const gh_pass *pass)
 {
     if (!was_said(c, GH_REASON_INPUT)) {
-        gh_misfit_overflow(pass, c->said.misfit, sizeof(c->said.misfit));
+        gh_misfit_overflow(pass, c->messages->misfit,
+                           sizeof(c->messages->misfit));
     }
 }
 
@@ -109,11 +110,11 @@ static bool describe_reason(const struct gh_capture *c, char *text,
         return true;
     }
     if (c->open.reason == GH_REASON_INPUT) {
-        snprintf(text, bytes, "%s", c->said.misfit);
+        snprintf(text, bytes, "%s", c->messages->misfit);
         return true;
     }
-    if (c->open.reason == GH_REASON_RANKS && c->said.rank[0] != '\0') {
-        snprintf(text, bytes, "%s", c->said.rank);
+    if (c->open.reason == GH_REASON_RANKS && c->messages->rank[0] != '\0') {
+        snprintf(text, bytes, "%s", c->messages->rank);
         return true;
     }
     if (why[c->open.reason] == NULL) {
@@ -131,7 +132,7 @@ void gh_say_eager(struct gh_capture *c)
     if (was_said(c, c->open.reason) || !describe_reason(c, why, sizeof(why))) {
         return;
     }
-    c->said.reasons |= UINT32_C(1) << c->open.reason;
+    c->messages->reasons |= UINT32_C(1) << c->open.reason;
     gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], where,
                    sizeof(where));
     gh_log_line(c->options.log, GH_LOG_WARN,

@@ -1,10 +1,10 @@
 /*
- * say.h - what a person should know, in the log and once.
+ * messages.h - what a person should know, in the log and once.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GH_CAPTURE_SAY_H
-#define GH_CAPTURE_SAY_H
+#ifndef GH_MESSAGES_MESSAGES_H
+#define GH_MESSAGES_MESSAGES_H
 
 #include "bank/entry.h"
 
@@ -32,24 +32,22 @@ struct gh_given_up {
 #define GH_GIVEN_UP 4 /* reasons that one step is expected to have */
 
 /* What was said, and what is noted to be said with more of its kind. */
-struct gh_said {
+struct gh_messages {
     uint32_t reasons;            /* bit i: gh_reason i was said */
     char misfit[200];            /* what GH_REASON_INPUT says */
     char rank[120];              /* what GH_REASON_RANKS says */
     bool looked_for_missing;     /* segments that are never entered */
     bool output_moved;
-    uint8_t *nothing_to_compare; /* [direction][segment]; see say.c */
+    uint8_t *nothing_to_compare; /* [direction][segment]; see messages.c */
     struct gh_given_up given_up[GH_GIVEN_UP];
 };
 
-gh_status gh_say_create(struct gh_said *said, uint32_t n_segments,
+gh_status gh_say_create(uint32_t n_segments, struct gh_messages **messages_p,
                         gh_error *err);
-void gh_say_free(struct gh_said *said);
+void gh_say_free(struct gh_messages *messages);
 
 struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
                                         const struct gh_entry *entry);
-
-/* ---- say.c ------------------------------------------------------------- */
 
 /* The entry runs eagerly from now on.  It is noted, and said for all that have
  * the same text together. */
@@ -73,7 +71,7 @@ void gh_say_noted(struct gh_capture *c);
  * never entered. */
 void gh_say_step_ended(struct gh_capture *c);
 
-/* ---- say_eager.c ------------------------------------------------------- */
+/* ---- eager.c ----------------------------------------------------------- */
 
 /* Of the pass that is open and has run eagerly, unless that kind of
  * reason was said before. */
@@ -90,9 +88,9 @@ void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason);
 /* A host that forgets gh_iteration_end would never get a graph. */
 void gh_say_no_step_ends(const struct gh_capture *c);
 
-/* ---- say_closed.c ------------------------------------------------------ */
+/* ---- summary.c --------------------------------------------------------- */
 
 /* What is left to say when the session closes. */
-void gh_say_closed(struct gh_capture *c);
+void gh_say_closed(struct gh_capture *c, const gh_stats *stats);
 
 #endif

@@ -12,14 +12,20 @@
 #include "base/clock.h"
 #include "capture/abandon.h"
 #include "capture/agree.h"
+#include "capture/aux.h"
+#include "capture/capture.h"
 #include "capture/decide.h"
-#include "capture/places.h"
-#include "capture/ranks.h"
+#include "capture/packed.h"
 #include "capture/record.h"
 #include "capture/replay.h"
 #include "capture/services.h"
-#include "capture/together.h"
 #include "comm/comm.h"
+#include "messages/messages.h"
+#include "offload/offload.h"
+#include "pass/capacity.h"
+#include "ranks/collect.h"
+#include "ranks/ranks.h"
+#include "ranks/words.h"
 #include "support/fake.h"
 #include "tap/tap.h"
 
@@ -234,7 +240,7 @@ void gh_say_no_step_ends(const struct gh_capture *capture)
     note("endless ");
 }
 
-bool gh_replay_holds(const gh_pass *pass)
+bool gh_capacities_hold(const gh_pass *pass)
 {
     (void)pass;
     return holds;
@@ -569,7 +575,7 @@ static void test_compared_passes(void)
     bool alike = false;
 
     begin();
-    is_status(gh_agree_on_pass(&c, GH_ACTION_REPLAYED, &alike, &err), GH_OK,
+    is_status(gh_ask_about_pass(&c, GH_ACTION_REPLAYED, &alike, &err), GH_OK,
               &err, "passes are compared");
     ok(alike && c.stats.checks == 1 && c.stats.check_failures == 0,
        "and alike");
@@ -577,7 +583,7 @@ static void test_compared_passes(void)
     their_answer = GH_ACTION_RUN;
     their_reason = 6;
     changes = answer;
-    gh_agree_on_pass(&c, GH_ACTION_REPLAYED, &alike, &err);
+    gh_ask_about_pass(&c, GH_ACTION_REPLAYED, &alike, &err);
     ok(!alike && c.stats.check_failures == 1, "or not");
     ok(strstr(said, "rank 0 replays") != NULL &&
            strstr(said, "rank 2 runs eagerly") != NULL,
@@ -632,26 +638,26 @@ static void test_waiting(void)
 {
     begin();
     ends_after = 3;
-    is_status(gh_capture_wait_for_ranks(&c, STREAM, &err), GH_OK, &err,
+    is_status(gh_ranks_wait_stream(&c, STREAM, &err), GH_OK, &err,
               "a stream that ends is waited for");
     is_str(calls, "????", "until it has ended");
     begin();
     ends_after = 100;
-    is_status(gh_capture_wait_for_ranks(&c, STREAM, &err), GH_ERR_RANKS, &err,
+    is_status(gh_ranks_wait_stream(&c, STREAM, &err), GH_ERR_RANKS, &err,
               "one that does not");
     ok(strstr(err.text, "has not ended in 4 s (GRAPHHOOKS_TIMEOUT)") != NULL,
        "no longer than the time: %s", err.text);
     begin();
     fails_look = &ours;
-    is_status(gh_capture_wait_for_ranks(&c, STREAM, &err), GH_ERR_RANKS, &err,
+    is_status(gh_ranks_wait_stream(&c, STREAM, &err), GH_ERR_RANKS, &err,
               "one that ends as a rank has aborted is no success");
     begin();
     captures = GH_CAPTURING_YES;
-    is_status(gh_capture_wait_for_ranks(&c, STREAM, &err), GH_ERR_STATE, &err,
+    is_status(gh_ranks_wait_stream(&c, STREAM, &err), GH_ERR_STATE, &err,
               "one that is captured is not waited for");
     begin();
     c.shared = NULL;
-    gh_capture_wait_for_ranks(&c, STREAM, &err);
+    gh_ranks_wait_stream(&c, STREAM, &err);
     is_str(calls, "sync ", "without ranks the device waits");
 }
 

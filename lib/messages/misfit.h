@@ -3,8 +3,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GH_CAPTURE_MISFIT_H
-#define GH_CAPTURE_MISFIT_H
+#ifndef GH_MESSAGES_MISFIT_H
+#define GH_MESSAGES_MISFIT_H
 
 #include "bank/entry.h"
 
@@ -12,7 +12,7 @@
  * flags, with both values. */
 void gh_misfit_describe(const struct gh_entry *entry, const gh_pass *pass,
                         char *text, size_t bytes);
-/* Describes the first input for which gh_replay_holds_input() is false. */
+/* Describes the first input for which gh_capacity_holds() is false. */
 void gh_misfit_overflow(const gh_pass *pass, char *text, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * say.c - what costs performance or makes a check blind, in one line for all
- * passes or segments that have the same to say.
+ * messages.c - what costs performance or makes a check blind, in one line for
+ * all passes or segments that have the same to say.
  *
  * It is noted where it is found, and said at the end of the step or of the
  * session.  Nothing here is called for a pass that is replayed.
@@ -9,29 +9,37 @@
  */
 #include "config.h"
 
-#include "capture/say.h"
+#include "messages/messages.h"
 
 #include "base/error.h"
-#include "capture/state.h"
+#include "pass/left.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-gh_status gh_say_create(struct gh_said *said, uint32_t n_segments,
+gh_status gh_say_create(uint32_t n_segments, struct gh_messages **messages_p,
                         gh_error *err)
 {
-    said->nothing_to_compare = calloc(n_segments, GH_DIRECTIONS);
-    if (said->nothing_to_compare == NULL) {
+    struct gh_messages *messages = calloc(1, sizeof(*messages));
+
+    if (messages != NULL) {
+        messages->nothing_to_compare = calloc(n_segments, GH_DIRECTIONS);
+    }
+    if (messages == NULL || messages->nothing_to_compare == NULL) {
+        gh_say_free(messages);
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
     }
+    *messages_p = messages;
     return GH_OK;
 }
 
-void gh_say_free(struct gh_said *said)
+void gh_say_free(struct gh_messages *messages)
 {
-    free(said->nothing_to_compare);
-    said->nothing_to_compare = NULL;
+    if (messages != NULL) {
+        free(messages->nothing_to_compare);
+        free(messages);
+    }
 }
 
 struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
@@ -57,10 +65,10 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
 void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
                          uint32_t output)
 {
-    if (c->said.output_moved) {
+    if (c->messages->output_moved) {
         return;
     }
-    c->said.output_moved = true;
+    c->messages->output_moved = true;
     gh_log_line(c->options.log, GH_LOG_WARN,
                 "GRAPHHOOKS_CHECK: output %u of %s is elsewhere than where its "
                 "graph writes it: use the buffers of gh_decision.slot, or read "
@@ -101,9 +109,10 @@ static void say_group(const struct gh_capture *c, struct gh_given_up *group)
 static struct gh_given_up *find_group(struct gh_capture *c,
                                       enum gh_failed how, const char *text)
 {
-    struct gh_given_up *last = &c->said.given_up[GH_GIVEN_UP - 1];
+    struct gh_given_up *last = &c->messages->given_up[GH_GIVEN_UP - 1];
 
-    for (struct gh_given_up *group = c->said.given_up; group <= last; group++) {
+    for (struct gh_given_up *group = c->messages->given_up; group <= last;
+         group++) {
         if (group->n == 0 || (group->how == how &&
                               strcmp(group->text, text) == 0)) {
             return group;
@@ -116,7 +125,7 @@ static struct gh_given_up *find_group(struct gh_capture *c,
 static void note_failed(struct gh_capture *c, const struct gh_entry *entry,
                         enum gh_failed how, const char *text)
 {
-    char kept[sizeof(c->said.given_up[0].text)];
+    char kept[sizeof(c->messages->given_up[0].text)];
     struct gh_given_up *group;
 
     if (how != GH_FAILED_SO_FAR) {
@@ -147,7 +156,7 @@ void gh_say_spoilt(struct gh_capture *c, const struct gh_entry *entry,
 
 void gh_say_dropped(struct gh_capture *c, const struct gh_entry *entry)
 {
-    char text[sizeof(c->said.given_up[0].text)];
+    char text[sizeof(c->messages->given_up[0].text)];
 
     snprintf(text, sizeof(text),
              "%u steps: the host has given up each recording (gh_layer_cancel), "
@@ -160,7 +169,7 @@ void gh_say_dropped(struct gh_capture *c, const struct gh_entry *entry)
 static void say_groups(struct gh_capture *c)
 {
     for (uint32_t i = 0; i < GH_GIVEN_UP; i++) {
-        say_group(c, &c->said.given_up[i]);
+        say_group(c, &c->messages->given_up[i]);
     }
 }
 
@@ -186,7 +195,7 @@ enum { UNKNOWN, NOTED, SAID };
 
 static uint8_t *marks_of(const struct gh_capture *c, gh_direction direction)
 {
-    return &c->said.nothing_to_compare[direction * c->plan->n_segments];
+    return &c->messages->nothing_to_compare[direction * c->plan->n_segments];
 }
 
 void gh_say_nothing_to_compare(struct gh_capture *c)
@@ -237,6 +246,19 @@ static bool was_launched(const struct gh_bank *bank, uint32_t segment)
     return false;
 }
 
+static bool ran_eagerly(const struct gh_capture *c, uint32_t segment)
+{
+    const size_t n = GH_DIRECTIONS * (c->options.max_slots + 1);
+    const struct gh_left *left = gh_left_at(c, segment, GH_FORWARD, 0);
+
+    for (size_t i = 0; i < n; i++) {
+        if (left[i].ran != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether any pass of the segment was entered, with a slot or without. */
 static bool was_entered(const struct gh_capture *c, uint32_t segment)
 {
@@ -245,7 +267,7 @@ static bool was_entered(const struct gh_capture *c, uint32_t segment)
             return true;
         }
     }
-    return gh_borders_any(c, segment);
+    return ran_eagerly(c, segment);
 }
 
 /* Says which segments were never entered: the host may not know those of the
@@ -271,7 +293,7 @@ static void say_missing(struct gh_capture *c)
     if (entered == 0) {
         return; /* not a step of training */
     }
-    c->said.looked_for_missing = true;
+    c->messages->looked_for_missing = true;
     if (missing == 0) {
         return;
     }
@@ -292,7 +314,7 @@ void gh_say_noted(struct gh_capture *c)
 
 void gh_say_step_ended(struct gh_capture *c)
 {
-    if (!c->said.looked_for_missing && c->options.enabled) {
+    if (!c->messages->looked_for_missing && c->options.enabled) {
         say_missing(c);
     }
     gh_say_noted(c);

@@ -1,5 +1,5 @@
 /*
- * places.h - where a rank is, as it tells the other ranks of its bank.
+ * words.h - where a rank is, as it tells the other ranks of its bank.
  *
  * The words of a gather begin with the place: step, pass and slot, or the pair
  * of chunks of a run.  It must be the same on all ranks.  Microbatches are not
@@ -7,10 +7,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef GH_CAPTURE_PLACES_H
-#define GH_CAPTURE_PLACES_H
+#ifndef GH_RANKS_WORDS_H
+#define GH_RANKS_WORDS_H
 
-#include "capture/state.h"
+#include "pass/pass.h"
 
 /* Where ranks ask each other.  All ranks run the same version of the library,
  * so values may change between releases. */
@@ -28,7 +28,7 @@ enum {
     GH_SAID_HEAD, /* the place, the answer and its reason */
     GH_SAID_STEP, /* the current step */
     GH_SAID_WORK, /* of a pass: segment, direction, variant and flags; else as
-                     in together.c */
+                     in collect.c */
     GH_SAID_SLOT,
     GH_SAID_MORE, /* the only word that may differ */
     GH_SAID       /* the number of words */

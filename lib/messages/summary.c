@@ -1,14 +1,14 @@
 /*
- * say_closed.c - what is said when the session closes: what is left of say.c,
+ * summary.c - what is said when the session closes: what is left of messages.c,
  * whether GRAPHHOOKS_CHECK has compared anything, and a summary.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
 
-#include "capture/say.h"
+#include "messages/messages.h"
 
-#include "capture/state.h"
+#include "pass/pass.h"
 
 #include <stdio.h>
 
@@ -125,19 +125,17 @@ static void say_banks(const struct gh_capture *c)
     }
 }
 
-void gh_say_closed(struct gh_capture *c)
+void gh_say_closed(struct gh_capture *c, const gh_stats *stats)
 {
     char passes[(GH_REASONS + 1) * 40]; /* each with its name and its count */
-    gh_stats stats;
 
-    gh_capture_stats(c, &stats);
     if (c->stats.iterations == 0 &&
         c->eager[GH_REASON_WARMUP] != 0) {
         gh_say_no_step_ends(c);
     }
     gh_say_noted(c);
-    describe_passes(c, &stats, passes, sizeof(passes));
+    describe_passes(c, stats, passes, sizeof(passes));
     say_checked(c, passes);
-    say_summary(c, &stats, passes);
+    say_summary(c, stats, passes);
     say_banks(c);
 }

@@ -1,0 +1,148 @@
+/*
+ * ask.c - see ask.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "ranks/ask.h"
+
+#include "base/error.h"
+#include "comm/comm.h"
+#include "ranks/ranks.h"
+
+#include <stdio.h>
+
+/* ---- words --------------------------------------------------------------- */
+
+static void write_words(const struct gh_capture *c, enum gh_meeting place,
+                        uint32_t answer, gh_reason reason, uint64_t *words)
+{
+    const uint32_t flags = c->open.flags & ~(uint32_t)GH_CALL_FLAGS;
+
+    words[GH_SAID_HEAD] = gh_place_head(place, answer, reason);
+    words[GH_SAID_STEP] = c->stats.iterations;
+    words[GH_SAID_WORK] =
+        (uint64_t)flags << 48 | (uint64_t)c->open.variant << 40 |
+        (uint64_t)c->open.direction << 32 | c->open.segment;
+    words[GH_SAID_SLOT] = c->open.slot;
+    words[GH_SAID_MORE] = 0;
+}
+
+/* ---- asking -------------------------------------------------------------- */
+
+/* Tells the other ranks this rank's words.  *all_p: the words of each. */
+static gh_status say(struct gh_capture *c, enum gh_meeting place,
+                     uint32_t answer, gh_reason reason,
+                     const uint64_t **all_p, gh_error *err)
+{
+    uint64_t mine[GH_SAID];
+    char text[320];
+    gh_status status;
+    gh_error why;
+
+    write_words(c, place, answer, reason, mine);
+    status = gh_place_bring(c, c->open.bank, mine, GH_SAID, all_p, &why);
+    if (status != GH_OK) {
+        snprintf(text, sizeof(text), "%s%s%s", why.text,
+                 place != GH_AT_ENTER ? ""
+                 : answer == GH_RANK_GOES_ON
+                     ? "; here it is recorded"
+                     : "; here it is not replayed: ",
+                 place != GH_AT_ENTER || answer == GH_RANK_GOES_ON
+                     ? ""
+                     : gh_reason_name(reason));
+        return gh_ranks_part(c, c->open.bank, text, err);
+    }
+    return gh_place_compare(c, c->open.bank, mine, *all_p, err);
+}
+
+gh_status gh_ask(struct gh_capture *c, enum gh_meeting place,
+                 enum gh_rank_answer answer, gh_reason reason,
+                 struct gh_verdict *verdict, gh_error *err)
+{
+    const uint64_t *all;
+    gh_status status = say(c, place, answer, reason, &all, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    *verdict = (struct gh_verdict){ GH_RANK_GOES_ON, 0, GH_REASON_NONE };
+    for (uint32_t i = 0; i < gh_comm_size(c->open.bank->comm); i++) {
+        const uint64_t *theirs = all + (size_t)i * GH_SAID;
+
+        if (gh_place_answer(theirs) > verdict->answer) {
+            *verdict = (struct gh_verdict){
+                (enum gh_rank_answer)gh_place_answer(theirs), i,
+                gh_place_reason(theirs)
+            };
+        }
+    }
+    return GH_OK;
+}
+
+gh_status gh_ask_follow(struct gh_capture *c, gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(c->dev);
+    gh_error why;
+    gh_status status =
+        gh_comm_follow(c->open.bank->comm, c->open.stream, &why);
+
+    gh_device_leave(c->dev, before);
+    return status == GH_OK
+               ? GH_OK
+               : gh_ranks_part(c, c->open.bank, why.text, err);
+}
+
+/* ---- GRAPHHOOKS_CHECK=ranks ---------------------------------------------- */
+
+static const char *name_of(gh_action action)
+{
+    return action == GH_ACTION_REPLAYED ? "replays"
+           : action == GH_ACTION_RECORD ? "records"
+                                        : "runs eagerly";
+}
+
+static void say_unlike(struct gh_capture *c, const uint64_t *first,
+                       const uint64_t *other, uint32_t rank)
+{
+    char where[160];
+
+    gh_place_describe(c, first, where, sizeof(where));
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "GRAPHHOOKS_CHECK: the ranks of bank %u part %s, microbatch "
+                "%u of this one: rank 0 %s (%s), rank %u %s (%s); all run it "
+                "eagerly",
+                c->open.bank->number, where, c->open.microbatch,
+                name_of(gh_place_answer(first)),
+                gh_reason_name(gh_place_reason(first)),
+                rank, name_of(gh_place_answer(other)),
+                gh_reason_name(gh_place_reason(other)));
+}
+
+gh_status gh_ask_about_pass(struct gh_capture *c, gh_action action,
+                            bool *alike_p, gh_error *err)
+{
+    const uint64_t *all;
+    gh_status status = gh_ask_follow(c, err);
+
+    *alike_p = true;
+    if (status == GH_OK) {
+        status = say(c, GH_AT_PASS, action, c->open.reason, &all, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    c->stats.checks++;
+    for (uint32_t i = 1; i < gh_comm_size(c->open.bank->comm); i++) {
+        const uint64_t *theirs = all + (size_t)i * GH_SAID;
+
+        if (gh_place_answer(theirs) != gh_place_answer(all)) {
+            *alike_p = false;
+            c->stats.check_failures++;
+            say_unlike(c, all, theirs, i);
+            break;
+        }
+    }
+    return GH_OK;
+}
