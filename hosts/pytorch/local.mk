@@ -52,11 +52,11 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/attach/body.py \
 	hosts/pytorch/graphhooks/torch/attach/checks.py \
 	hosts/pytorch/graphhooks/torch/attach/measured.py \
-	hosts/pytorch/graphhooks/torch/attach/off.py \
+	hosts/pytorch/graphhooks/torch/attach/disabled.py \
 	hosts/pytorch/graphhooks/torch/attach/optimizers.py \
 	hosts/pytorch/graphhooks/torch/attach/sessions.py \
 	hosts/pytorch/graphhooks/torch/attach/stack.py \
-	hosts/pytorch/graphhooks/torch/attach/uses.py \
+	hosts/pytorch/graphhooks/torch/attach/shared_parameters.py \
 	hosts/pytorch/graphhooks/torch/attach/versions.py \
 	hosts/pytorch/graphhooks/torch/base/__init__.py \
 	hosts/pytorch/graphhooks/torch/base/comparisons.py \
@@ -76,14 +76,14 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/grad/chained.py \
 	hosts/pytorch/graphhooks/torch/grad/contributions.py \
 	hosts/pytorch/graphhooks/torch/grad/gradients.py \
-	hosts/pytorch/graphhooks/torch/grad/home.py \
-	hosts/pytorch/graphhooks/torch/grad/landing.py \
+	hosts/pytorch/graphhooks/torch/grad/gradient_buffers.py \
+	hosts/pytorch/graphhooks/torch/grad/staged_gradients.py \
 	hosts/pytorch/graphhooks/torch/grad/parameters.py \
 	hosts/pytorch/graphhooks/torch/grad/seeds.py \
 	hosts/pytorch/graphhooks/torch/grad/strides.py \
 	hosts/pytorch/graphhooks/torch/grad/sums.py \
 	hosts/pytorch/graphhooks/torch/grad/watchers.py \
-	hosts/pytorch/graphhooks/torch/grad/writes.py \
+	hosts/pytorch/graphhooks/torch/grad/write_streams.py \
 	hosts/pytorch/graphhooks/torch/group/__init__.py \
 	hosts/pytorch/graphhooks/torch/group/ranks.py \
 	hosts/pytorch/graphhooks/torch/group/shared.py \
@@ -95,14 +95,14 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/guard/draws.py \
 	hosts/pytorch/graphhooks/torch/guard/finders.py \
 	hosts/pytorch/graphhooks/torch/guard/flags.py \
-	hosts/pytorch/graphhooks/torch/guard/found.py \
-	hosts/pytorch/graphhooks/torch/guard/held.py \
+	hosts/pytorch/graphhooks/torch/guard/reachable_values.py \
+	hosts/pytorch/graphhooks/torch/guard/snapshot.py \
 	hosts/pytorch/graphhooks/torch/guard/kinds.py \
-	hosts/pytorch/graphhooks/torch/guard/places.py \
+	hosts/pytorch/graphhooks/torch/guard/storage_addresses.py \
 	hosts/pytorch/graphhooks/torch/guard/ran.py \
 	hosts/pytorch/graphhooks/torch/guard/settings.py \
-	hosts/pytorch/graphhooks/torch/guard/tables.py \
-	hosts/pytorch/graphhooks/torch/guard/things.py \
+	hosts/pytorch/graphhooks/torch/guard/tensor_twins.py \
+	hosts/pytorch/graphhooks/torch/guard/shared_objects.py \
 	hosts/pytorch/graphhooks/torch/offload/__init__.py \
 	hosts/pytorch/graphhooks/torch/offload/bracket.py \
 	hosts/pytorch/graphhooks/torch/offload/carried.py \
@@ -123,8 +123,8 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/record/forwards.py \
 	hosts/pytorch/graphhooks/torch/record/instance.py \
 	hosts/pytorch/graphhooks/torch/record/instead.py \
-	hosts/pytorch/graphhooks/torch/record/owner.py \
-	hosts/pytorch/graphhooks/torch/record/planned.py \
+	hosts/pytorch/graphhooks/torch/record/session_owner.py \
+	hosts/pytorch/graphhooks/torch/record/c_passes.py \
 	hosts/pytorch/graphhooks/torch/record/pools.py \
 	hosts/pytorch/graphhooks/torch/record/recording.py \
 	hosts/pytorch/graphhooks/torch/record/state.py \
@@ -135,12 +135,12 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/shapes/packed.py \
 	hosts/pytorch/graphhooks/torch/shapes/trial.py \
 	hosts/pytorch/graphhooks/torch/step/__init__.py \
-	hosts/pytorch/graphhooks/torch/step/back.py \
-	hosts/pytorch/graphhooks/torch/step/called.py \
+	hosts/pytorch/graphhooks/torch/step/backward_entry.py \
+	hosts/pytorch/graphhooks/torch/step/segment_base.py \
 	hosts/pytorch/graphhooks/torch/step/chain.py \
 	hosts/pytorch/graphhooks/torch/step/replay.py \
 	hosts/pytorch/graphhooks/torch/step/segment.py \
-	hosts/pytorch/graphhooks/torch/step/served.py \
-	hosts/pytorch/graphhooks/torch/step/site.py \
+	hosts/pytorch/graphhooks/torch/step/eligibility.py \
+	hosts/pytorch/graphhooks/torch/step/forward_wrapper.py \
 	hosts/pytorch/graphhooks/torch/step/verify.py \
 	hosts/pytorch/graphhooks/values.py

@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 
 from graphhooks.torch.attach import measured
-from graphhooks.torch.step import back, segment, site
+from graphhooks.torch.step import backward_entry, segment, forward_wrapper
 
 
 class Clock:
@@ -38,8 +38,8 @@ class Clock:
                 assert end.left < 0
                 return end.at - self.at
 
-        play, replays = site.Site.play, segment.replay
-        replays_back = back.WayBack._replay_back
+        play, replays = forward_wrapper.Site.play, segment.replay
+        replays_back = backward_entry.WayBack._replay_back
 
         def plays(self, *args, **kwargs):
             clock.now += eager.get(measured.scope_of(self.segment), 0)
@@ -60,9 +60,9 @@ class Clock:
                 co_filename=own.__code__.co_filename)
         self._puts = [(measured, "torch", types.SimpleNamespace(
                           cuda=types.SimpleNamespace(Event=Event))),
-                      (site.Site, "play", plays),
+                      (forward_wrapper.Site, "play", plays),
                       (segment, "replay", forward),
-                      (back.WayBack, "_replay_back", backward)]
+                      (backward_entry.WayBack, "_replay_back", backward)]
 
     def __enter__(self) -> "Clock":
         self._before = [(thing, name, getattr(thing, name))

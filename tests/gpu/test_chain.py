@@ -15,7 +15,7 @@ from graphhooks import Error
 from graphhooks.torch.base import tree
 from graphhooks.torch.shapes.banks import Signature
 from graphhooks.torch.step.chain import Chain
-from graphhooks.torch.guard.things import Things
+from graphhooks.torch.guard.shared_objects import Things
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from models import (COUNTS, LAYERS, WIDTH, Block, Model, Normed, adamw, nn,
 from torch.utils.checkpoint import checkpoint
 
 from graphhooks import Error  # noqa: E402
-from graphhooks.torch.grad import landing  # noqa: E402
+from graphhooks.torch.grad import staged_gradients  # noqa: E402
 
 
 def test_one_launch_each(runs):
@@ -207,7 +207,7 @@ LANDINGS = pytest.mark.parametrize(
 @pytest.mark.parametrize("set_to_none", [True, False, None])
 def test_ways_of_gradients_to_their_places(pair, monkeypatch, large,
                                            set_to_none):
-    monkeypatch.setattr(landing, "LARGE", large)
+    monkeypatch.setattr(staged_gradients, "LARGE", large)
     run = pair(lambda r: r.steps(COUNTS + COUNTS, set_to_none=set_to_none),
                grain="chunk", make=Idle)
     assert all(layer.idle.weight.grad is None for layer in run.model.layers)
@@ -223,5 +223,5 @@ class Both(Block):
 
 @LANDINGS
 def test_a_gradient_that_comes_in_two_pieces(pair, monkeypatch, large):
-    monkeypatch.setattr(landing, "LARGE", large)
+    monkeypatch.setattr(staged_gradients, "LARGE", large)
     pair(lambda r: r.steps(COUNTS), grain="chunk", make=Both)

@@ -15,7 +15,7 @@ from graphhooks import Error
 from graphhooks.torch.attach import attached
 from graphhooks.torch.base import tree
 from graphhooks.torch.grad import gradients, sums
-from graphhooks.torch.grad.home import Home
+from graphhooks.torch.grad.gradient_buffers import Home
 from graphhooks.torch.grad.parameters import Parameters, like
 from graphhooks.torch.grad.watchers import is_held, is_watched
 from graphhooks.torch.record.flights import Flights, Waiting

@@ -14,17 +14,17 @@ import pytest
 from models import nn, torch
 
 from graphhooks.torch.base import memory
-from graphhooks.torch.step import served
-from graphhooks.torch.grad import writes
+from graphhooks.torch.step import eligibility
+from graphhooks.torch.grad import write_streams
 from graphhooks.torch.grad.parameters import Parameters
-from graphhooks.torch.guard.places import Places
-from graphhooks.torch.step.served import is_at_home
+from graphhooks.torch.guard.storage_addresses import Places
+from graphhooks.torch.step.eligibility import is_at_home
 
 
 @pytest.fixture
 def layer(monkeypatch):
     """A segment on device 1, which is the current one."""
-    monkeypatch.setattr(served, "current_device", lambda: 1)
+    monkeypatch.setattr(eligibility, "current_device", lambda: 1)
     module = nn.Linear(2, 2)
     counted, suspects = [], []
     owner = SimpleNamespace(device=1,
@@ -53,7 +53,7 @@ def test_a_call_with_its_own_weights_clears_it_of_suspicion(layer):
 
 
 def test_another_current_device_is_eager_and_said(layer, monkeypatch):
-    monkeypatch.setattr(served, "current_device", lambda: 0)
+    monkeypatch.setattr(eligibility, "current_device", lambda: 0)
     assert not is_at_home(layer)
     (reason, who, why), = layer.counted
     assert who == "layer 0"
@@ -101,10 +101,11 @@ def writer(monkeypatch):
     waited for whom, ends what runs at the end of a pass of autograd."""
     waits, ends = [], []
     streams = {n: Stream(n, waits) for n in (1, 2, 3)}
-    found = SimpleNamespace(writes=writes.Writes(0), now=1, at=0, waits=waits,
+    found = SimpleNamespace(writes=write_streams.Writes(0), now=1, at=0,
+                            waits=waits,
                             ends=ends)
-    monkeypatch.setattr(writes, "raw_stream", lambda _: found.now)
-    monkeypatch.setattr(writes, "current_pass", lambda: found.at)
+    monkeypatch.setattr(write_streams, "raw_stream", lambda _: found.now)
+    monkeypatch.setattr(write_streams, "current_pass", lambda: found.at)
     monkeypatch.setattr(torch.cuda, "current_stream",
                         lambda _: streams[found.now])
     monkeypatch.setattr(torch.autograd.Variable, "_execution_engine",

@@ -12,7 +12,7 @@ import types
 import pytest
 from models import COUNTS, WHOLE, Block, Model, torch
 
-from graphhooks.torch.grad.home import Home
+from graphhooks.torch.grad.gradient_buffers import Home
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 

@@ -11,7 +11,7 @@ import pytest
 from models import torch
 
 from graphhooks.torch.base import private
-from graphhooks.torch.grad import landing
+from graphhooks.torch.grad import staged_gradients
 
 
 class Backward:
@@ -24,7 +24,7 @@ class Backward:
         for leaf in self.leaves:
             leaf.register_post_accumulate_grad_hook(
                 lambda leaf: self.kept.append(weakref.ref(leaf.grad)))
-        self.landing = landing.Landing(
+        self.landing = staged_gradients.Landing(
             dict(enumerate(self.leaves)), dict(enumerate(self.places)))
 
     def come(self, leaf: int, number: float) -> None:
@@ -47,7 +47,7 @@ class Backward:
 @pytest.fixture
 def sizes(monkeypatch):
     """Large is from 64 floats on."""
-    monkeypatch.setattr(landing, "LARGE", 256)
+    monkeypatch.setattr(staged_gradients, "LARGE", 256)
     return [64, 63, 8, 65, 8]
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from models import nn, torch
 
-from graphhooks.torch.guard.places import Places, Watch
+from graphhooks.torch.guard.storage_addresses import Places, Watch
 
 
 class Segment(SimpleNamespace):

@@ -24,7 +24,7 @@ from silent_cases import CASES
 
 import graphhooks
 from graphhooks.torch.base.names import reads_by_any_name
-from graphhooks.torch.guard import found, held, ran
+from graphhooks.torch.guard import ran, reachable_values, snapshot
 
 
 class Thing:
@@ -198,15 +198,15 @@ def test_threads_of_autograd_have_what_forwards_see(monkeypatch):
     variable, local = contextvars.ContextVar("variable"), threading.local()
     variable.set(1.0)
     local.scale = 1.0
-    looks = [lambda: held.value_of(variable),
-             lambda: held.attributes_of(local).get("scale")]
-    forwards = held.Held()
-    forwards.see(held.seen_of(variable))
-    assert held.attributes_of(local, forwards) == {"scale": 1.0}
+    looks = [lambda: snapshot.value_of(variable),
+             lambda: snapshot.attributes_of(local).get("scale")]
+    forwards = snapshot.Held()
+    forwards.see(snapshot.seen_of(variable))
+    assert snapshot.attributes_of(local, forwards) == {"scale": 1.0}
     assert [look() for look in looks] == [1.0, 1.0]
     with monkeypatch.context() as backwards, \
             concurrent.futures.ThreadPoolExecutor(1) as other:
-        backwards.setattr(held, "current_pass", lambda: 7)
+        backwards.setattr(snapshot, "current_pass", lambda: 7)
         assert [other.submit(look).result() for look in looks] == [1.0, 1.0]
 
 
@@ -215,9 +215,9 @@ def test_what_forwards_see_is_let_go_with_who_sees_it():
     first, second = collections.Counter(), collections.Counter()
     variable.set(first)
     local.value = second
-    one = found.Found()
+    one = reachable_values.Found()
     one.add("variable", variable)
-    held.attributes_of(local, one.held)
+    snapshot.attributes_of(local, one.held)
     assert one.held.is_same()
     values = [weakref.ref(first), weakref.ref(second)]
     variable.set(None)
@@ -290,11 +290,11 @@ def test_without_a_watch_values_are_compared_too(monkeypatch, name):
 
 def test_what_nobody_can_set_is_left(monkeypatch):
     """A type of somebody's own in C may make another object at each look."""
-    from graphhooks.torch.guard import things
-    from graphhooks.torch.guard.found import Found
+    from graphhooks.torch.guard import shared_objects
+    from graphhooks.torch.guard.reachable_values import Found
 
-    monkeypatch.setattr(things, "slots", lambda kind: ("real", "imag"))
+    monkeypatch.setattr(shared_objects, "slots", lambda kind: ("real", "imag"))
     found = Found()
     found.held.put_one(lambda _: object(), None)  # is never the same
-    (put_back,) = [things._copy(1j, found)]
+    (put_back,) = [shared_objects._copy(1j, found)]
     put_back()

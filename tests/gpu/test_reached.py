@@ -21,7 +21,7 @@ import weakref
 import pytest
 from models import DEVICE, LAYERS, WHOLE, WIDTH, Block, nn, torch
 
-from graphhooks.torch.guard import found, held, things
+from graphhooks.torch.guard import reachable_values, snapshot, shared_objects
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 FACTOR = 1.0  # that a layer reads
@@ -722,16 +722,16 @@ def test_an_array_that_is_changed_in_place(pair, grain):
 @pytest.mark.parametrize("shape", [(), (3,), (1 << 17,)])
 def test_a_tensor_of_the_host_that_is_written(monkeypatch, shape, write):
     """As a graph has what was in it."""
-    monkeypatch.setattr(found, "on_host", lambda tensor: True)
+    monkeypatch.setattr(reachable_values, "on_host", lambda tensor: True)
     tensor = torch.ones(shape, device="cpu")
-    one = found.Found()
+    one = reachable_values.Found()
     one.add("scale", tensor)
     assert one.held.is_same()
     if len(shape) == 1 and shape[0] > 9 and write(torch.ones(1)) is None:
         pytest.skip("a large tensor is told by its version alone")
     write(tensor)
     assert not one.held.is_same()
-    other = found.Found()
+    other = reachable_values.Found()
     other.add("scale", tensor)
     assert one.part().bits != other.part().bits
 
@@ -742,8 +742,8 @@ def test_a_tensor_of_the_host_that_is_written(monkeypatch, shape, write):
 def test_all_that_is_shared_is_looked_at_once(monkeypatch, runs):
     """A microbatch: and in one look while nothing has changed."""
     looks = []
-    is_same = held.Held.is_same
-    monkeypatch.setattr(held.Held, "is_same",
+    is_same = snapshot.Held.is_same
+    monkeypatch.setattr(snapshot.Held, "is_same",
                         lambda self: looks.append(self) or is_same(self))
     run = runs(grain="layer", make=Reaches, verify="off")
     run.steps([2, 2, 2])
@@ -778,25 +778,25 @@ def test_own_types_are_read_past_what_they_make_of_it():
         items = keys = values = __getitem__ = __len__ = __iter__
 
     odd = Odd(a=1)
-    one = found.Found()
+    one = reachable_values.Found()
     one.add("odd", odd)
     assert one.values["odd['a']"] == 1 and one.held.is_same()
     dict.__setitem__(odd, "a", 2)
     assert not one.held.is_same()
-    assert things.Things().changes == 0
+    assert shared_objects.Things().changes == 0
 
 
 def test_what_has_not_changed_is_not_looked_through_again(runs, monkeypatch):
     """A recording asks several times what modules have in Python: before it,
     after it, and of the way back."""
     looked = collections.Counter()
-    look = found.Found.add_module
+    look = reachable_values.Found.add_module
 
     def note(self, prefix, module, *more):
         looked[module] += 1
         look(self, prefix, module, *more)
 
-    monkeypatch.setattr(found.Found, "add_module", note)
+    monkeypatch.setattr(reachable_values.Found, "add_module", note)
     run = runs(grain="layer", verify="off")
     run.steps([1, 1, 1])
     stats = run.attached.stats()
@@ -807,7 +807,8 @@ def test_what_has_not_changed_is_not_looked_through_again(runs, monkeypatch):
 
 
 def test_a_part_with_what_none_has():
-    part, other = found.Part({"a": 1}, {"a": 1}), found.Part({"a": 2}, {"a": 2})
+    part = reachable_values.Part({"a": 1}, {"a": 1})
+    other = reachable_values.Part({"a": 2}, {"a": 2})
     assert part.but(None) is part
     assert part.but(other).values == {"a": 2}
     assert part.but(None) is part
@@ -828,7 +829,7 @@ def test_what_comes_anew_in_each_microbatch_is_looked_at_alone(
         lambda *_: setattr(RATES, "rate", [now]))
     run.steps([3] * 4)
     times = []
-    monkeypatch.setattr(things.Things, "_hold",
+    monkeypatch.setattr(shared_objects.Things, "_hold",
                         lambda self: times.append(self))
     run.steps([3] * 4)
     assert times == []

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from graphhooks import Error
 from graphhooks.torch.grad import strides
 from graphhooks.torch.base.memory import is_dense
-from graphhooks.torch.record.planned import Planned
+from graphhooks.torch.record.c_passes import Planned
 
 SIZES = [(2, 32), (16, 64), (3, 7)]  # that kernels split up in several ways
 

@@ -21,24 +21,24 @@ from ..base.notices import NOTE, Notices
 from ..evaluate import evaluation
 from ..grad.contributions import Way
 from ..grad.gradients import Nothing
-from ..grad.writes import Writes
+from ..grad.write_streams import Writes
 from ..group import ranks
-from ..guard.places import Watch
-from ..guard.things import Things
+from ..guard.storage_addresses import Watch
+from ..guard.shared_objects import Things
 from ..offload import marks
 from ..record.flights import Flights
 from ..record.outputs import Outputs
-from ..record.owner import Owner
+from ..record.session_owner import Owner
 from ..record.pools import Pools
 from ..record.state import before_pass
 from ..shapes import banks
 from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
-from ..step.site import be_opaque
+from ..step.forward_wrapper import be_opaque
 from ..step.verify import Verify, asked as asked_verify, without_bitwise
 from . import checks, measured, sessions, stack, versions
 from .optimizers import Optimizers
-from .uses import Uses
+from .shared_parameters import Uses
 
 log = logging.getLogger("graphhooks")
 

@@ -12,7 +12,7 @@ import torch
 
 from ...errors import Error
 from ..offload.bracket import Plain
-from ..step.site import Detached, Site
+from ..step.forward_wrapper import Detached, Site
 from . import stack
 
 

@@ -32,7 +32,7 @@ from ...errors import Error
 from ..base import tree
 from ..base.private import at_end_of_pass
 from ..base.questions import MEASURE
-from ..step.served import trains
+from ..step.eligibility import trains
 from .body import Body
 
 AUTO = "auto"

@@ -6,7 +6,7 @@ the order in which they were made.  Such a pool is of a flight, which is one
 microbatch in one slot: its forwards, then its backwards.  Flights of several
 banks in a slot share it (pools.py).  Of what they leave, only gradients are
 wanted longer than for the microbatch, and lie in a pool only where each step
-has one (home.py): a recording runs when none of them is in its way
+has one (gradient_buffers.py): a recording runs when none of them is in its way
 (`Flights.may_run`).
 
 A layer that is recorded in a later flight gets other pools: in the order of

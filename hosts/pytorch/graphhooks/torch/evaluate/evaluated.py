@@ -21,9 +21,9 @@ from ..guard.settings import Settings
 from ..record import checkpoint, recording
 from ..record.beside import noted
 from ..record.instance import Instance
-from ..step.called import Called
+from ..step.segment_base import Called
 from ..step.chain import Chain
-from ..step.served import count_device, count_replaced, count_settings
+from ..step.eligibility import count_device, count_replaced, count_settings
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 

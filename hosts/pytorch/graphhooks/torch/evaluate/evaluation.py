@@ -26,7 +26,7 @@ from ...errors import Error
 from ...services import host_services
 from ..base.memory import versioned
 from ..base.private import raw_stream, version
-from ..record.owner import Owner
+from ..record.session_owner import Owner
 from ..shapes import banks
 from .evaluated import Evaluated
 

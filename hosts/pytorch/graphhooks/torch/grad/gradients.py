@@ -38,7 +38,8 @@ class Nothing:
         fill()."""
         places, zeros = [], []
         for g in gradients:
-            # Not views of it: one is counted as who keeps it (home.py).
+            # Not views of it: one is counted as who keeps it
+            # (gradient_buffers.py).
             flat = g.data.as_strided((g.numel(),), (1,))
             for piece in flat.split(_PIECE):
                 places.append(piece)

@@ -32,11 +32,11 @@ from ...errors import Error
 from ..base import private
 from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
-from ..guard.places import address, is_trained, lent
+from ..guard.storage_addresses import address, is_trained, lent
 from . import asked
 from .away import putting
 from .contributions import Others, Shares
-from .home import Home, is_at
+from .gradient_buffers import Home, is_at
 from .watchers import ADDED, fate, is_held, is_watched
 
 _form = operator.attrgetter("shape", "dtype")

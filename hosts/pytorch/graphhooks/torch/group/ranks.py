@@ -28,7 +28,7 @@ from ..base.private import raw_stream
 from ..base.tree import Unfit
 from ..shapes.banks import Banks
 from ..step.segment import Segment
-from ..step.site import Site
+from ..step.forward_wrapper import Site
 from .shared import Asking, Shared
 from .together import Together
 

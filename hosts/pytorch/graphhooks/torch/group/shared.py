@@ -25,8 +25,8 @@ from ..base.private import current_pass, is_transformed, raw_stream
 from ..base.questions import BESIDE, SPENT
 from ..record import checkpoint
 from ..step.segment import Segment
-from ..step.served import trains
-from ..step.site import Site
+from ..step.eligibility import trains
+from ..step.forward_wrapper import Site
 
 _MUCH = 1 << 40  # bytes that no input has
 _FAILED = b"its recording has failed, here or on another rank, whose log says why"

@@ -20,7 +20,7 @@ from ..base.private import (REGISTRIES, TREE_NODES, TreeSpec, parameters_of,
 from ..base.tree import Passing
 
 _chain, _is = itertools.chain.from_iterable, operator.is_
-_OWN = REGISTRIES  # for which there is places.py
+_OWN = REGISTRIES  # for which there is storage_addresses.py
 CONTAINERS = frozenset((list, dict, set, collections.deque,
                          collections.OrderedDict, collections.defaultdict,
                          collections.Counter))

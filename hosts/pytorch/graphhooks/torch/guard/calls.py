@@ -11,7 +11,7 @@ from types import BuiltinFunctionType
 
 from ..base import switches, tree
 from .attributes import PLAIN
-from .held import GONE
+from .snapshot import GONE
 
 _LONG = 60  # letters of a value in a sentence
 _ORDER = "the list of keyword arguments"

@@ -13,10 +13,10 @@ import torch
 
 from ..base import private
 from ..base.names import is_of_others, package
-from . import held
+from . import snapshot
 from .attributes import PLAIN
-from .found import Found
-from .held import GONE
+from .reachable_values import Found
+from .snapshot import GONE
 from .kinds import makes_attributes, slots
 
 # What others write into a config beside what layers read: saving a model of
@@ -32,7 +32,7 @@ def of_object(thing, ran) -> Found:
     read_of = ran.read_of
     if makes_attributes(type(thing)):  # of others, of any name
         read_of = list
-    names = held.attributes_of(thing, found.held)
+    names = snapshot.attributes_of(thing, found.held)
     if isinstance(names, dict):
         deep = package(type(thing)) != "torch"  # whose insides are torch's
         keys = [k for k in read_of(names) if k not in _NOT_READ
@@ -41,7 +41,7 @@ def of_object(thing, ran) -> Found:
     found.beside.append(slots(type(thing)))
     names = [*read_of(slots(type(thing)))]
     if names:
-        found.held.put_all(held.slots_of, (thing, names))
+        found.held.put_all(snapshot.slots_of, (thing, names))
     for key in names:
         value = getattr(thing, key, GONE)
         if value is not GONE:

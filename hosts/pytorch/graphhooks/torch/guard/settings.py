@@ -15,11 +15,11 @@ import torch
 from ..base.tree import Passing, Unfit
 from .attributes import is_unknown
 from .calls import in_words
-from .found import NOTHING, Found
-from .held import GONE, Held
+from .reachable_values import NOTHING, Found
+from .snapshot import GONE, Held
 from .ran import ANY
-from .tables import Tables
-from .things import Things, copies
+from .tensor_twins import Tables
+from .shared_objects import Things, copies
 
 
 class Settings:

@@ -28,7 +28,7 @@ from ..grad.strides import copy_of
 from ..guard import flags
 from ..guard.attributes import Attributes
 from ..guard.draws import all_numbers
-from ..guard.places import lent
+from ..guard.storage_addresses import lent
 from ..guard.settings import Settings
 from .again import Contents, elsewhere, traceless
 from .backwards import take_grads

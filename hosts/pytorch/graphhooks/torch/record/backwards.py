@@ -22,7 +22,7 @@ from ..base import private, tree
 from ..grad import chained, contributions, strides
 from ..grad.contributions import Contributions
 from ..grad.gradients import add_eagerly
-from ..grad.landing import Landing
+from ..grad.staged_gradients import Landing
 from ..grad.seeds import OnTheHost
 from ..guard import flags
 from ..guard.attributes import Attributes

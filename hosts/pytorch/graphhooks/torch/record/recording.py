@@ -19,7 +19,7 @@ from ..base import private, tree
 from ..base.memory import is_dense, tensor_at
 from ..grad import contributions
 from ..guard.attributes import refuse_set
-from ..guard.places import lent
+from ..guard.storage_addresses import lent
 from . import checkpoint
 from .failures import SPOILT, is_spoilt, sentence
 from .instance import Instance

@@ -25,7 +25,7 @@ from ... import _abi
 from ...errors import Error
 from ..base import private
 from ..grad import gradients
-from ..grad.home import Home
+from ..grad.gradient_buffers import Home
 from ..grad.parameters import like
 from ..guard import flags
 from .instance import Backward

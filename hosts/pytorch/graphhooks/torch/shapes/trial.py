@@ -23,7 +23,7 @@ from ..base import private, tree
 from ..base.memory import is_dense
 from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers, all_numbers
-from ..guard.places import lent
+from ..guard.storage_addresses import lent
 from ..guard.settings import Settings
 from ..record.again import Contents, elsewhere, traceless
 from ..record.recording import undisturbed

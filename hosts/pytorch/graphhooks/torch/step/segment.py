@@ -1,4 +1,4 @@
-"""The step path: calls of modules (back.py has the way back).
+"""The step path: calls of modules (backward_entry.py has the way back).
 
 A segment of the library's plan is one module, or with granularity chunk a run
 of them.  The library decides what becomes of each pass of it:
@@ -24,16 +24,16 @@ from ..base import private, tree
 from ..base.notices import EAGER, REFUSED
 from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of
 from ..grad import watchers
-from ..guard.places import Places
+from ..guard.storage_addresses import Places
 from ..guard.settings import Settings
 from ..record import checkpoint, forwards, recording, weights
 from ..record.split import Split
 from ..record.state import before_pass
-from .back import WayBack
+from .backward_entry import WayBack
 from .chain import Chain
 from .replay import LATE, replay
-from .served import fit, is_at_home
-from .site import (Site, is_called_around, stand_in,
+from .eligibility import fit, is_at_home
+from .forward_wrapper import (Site, is_called_around, stand_in,
                    why_left_alone)
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD

@@ -14,8 +14,8 @@ import torch
 
 from .finders import (classes, of_around, of_class, of_function, of_module,
                       of_namespace, of_object, of_objects_class)
-from .found import Found
-from .held import GONE, Held
+from .reachable_values import Found
+from .snapshot import GONE, Held
 from .kinds import slots
 from .ran import Ran, functions_of, watched
 

@@ -12,7 +12,7 @@ import torch
 
 from ..base import private
 from ..base.private import GLOBAL_HOOKS, hooks_of
-from ..guard.places import Places
+from ..guard.storage_addresses import Places
 
 
 _REDUCE = "__reduce_ex__"  # which copy and pickle ask the object for

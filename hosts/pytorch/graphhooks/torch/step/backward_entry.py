@@ -10,12 +10,12 @@ from ... import _abi
 from ..base.private import current_pass
 from ..base.tree import Unserved
 from ..grad import chained, gradients, strides
-from ..grad.home import Home
+from ..grad.gradient_buffers import Home
 from ..grad.parameters import Parameters
 from ..grad.sums import Sums
 from ..record import backwards, instead
 from ..record.instance import Instance
-from .called import Called
+from .segment_base import Called
 
 _MOST_SLOTS = 64  # that max_slots takes
 _REPLAYED = _abi.GH_ACTION_REPLAYED

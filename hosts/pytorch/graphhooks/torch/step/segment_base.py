@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..base.switches import switches
 from ..record.instance import Instance
-from ..record.planned import Planned
+from ..record.c_passes import Planned
 
 
 class Called(Planned):

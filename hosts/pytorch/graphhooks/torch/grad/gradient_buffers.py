@@ -12,7 +12,7 @@ from __future__ import annotations
 from sys import getrefcount
 
 from ..base.memory import unowned
-from ..guard.places import address
+from ..guard.storage_addresses import address
 
 
 class Home:

@@ -4,7 +4,7 @@ name, and where they are.
 The walk is made once, at the recording, and again when something is another
 than it was.  It goes into containers, and into what functions and methods
 carry; objects, classes and modules that it meets are looked at by themselves,
-as several may have them (things.py).
+as several may have them (shared_objects.py).
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -29,10 +29,10 @@ import torch
 from ..base import private
 from ..base.names import (is_of_others, namespaces, package, within,
                           written_by)
-from . import held
+from . import snapshot
 from .attributes import CONTAINERS, PLAIN, comparable, exact, is_unknown
 from .draws import is_generator
-from .held import Held
+from .snapshot import Held
 from .kinds import has_values, is_iterator
 from .ran import ANY, more_than
 
@@ -310,9 +310,9 @@ class Found:
         elif kind is weakref.ref:
             self._add_referent(name, value)
         elif kind is contextvars.ContextVar:
-            self.held.see(held.seen_of(value))
-            self.held.put_one(held.value_of, value)
-            self.add(f"{name}'s value", held.value_of(value))
+            self.held.see(snapshot.seen_of(value))
+            self.held.put_one(snapshot.value_of, value)
+            self.add(f"{name}'s value", snapshot.value_of(value))
         elif isinstance(value, type):
             if not (is_of_others(value) or issubclass(
                     value, (torch.nn.Module, BaseException, enum.Enum))):
@@ -430,7 +430,7 @@ class Found:
         where they were made, defaults, and globals."""
         while self._functions:
             name, function, self._far = self._functions.pop()
-            self.held.put_all(held.defaults_of, function)
+            self.held.put_all(snapshot.defaults_of, function)
             for i, value in enumerate(function.__defaults__ or ()):
                 self.add(f"{name}'s default {i}", value)
             self.add(f"{name}'s defaults", function.__kwdefaults__)
@@ -444,7 +444,7 @@ class Found:
         for free, cell in zip(function.__code__.co_freevars,
                               function.__closure__ or ()):
             if cell != types.CellType() and free != "__class__":
-                self.held.put_one(held.contents_of, cell)
+                self.held.put_one(snapshot.contents_of, cell)
                 self._mutable.append(lambda cell=cell: functools.partial(
                     setattr, cell, "cell_contents", cell.cell_contents))
                 self.add(f"{name}'s {free}", cell.cell_contents)
@@ -455,7 +455,7 @@ class Found:
         self.held.put_items(names, keys)
         for key in read:
             if key not in names and not hasattr(builtins, key):
-                self.held.put_one(held.item_of, (names, key))
+                self.held.put_one(snapshot.item_of, (names, key))
         for key in keys:
             self._mutable.append(lambda key=key: functools.partial(
                 operator.setitem, names, key, names[key]))
