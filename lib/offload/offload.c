@@ -174,7 +174,8 @@ static bool asks(const struct gh_offload *o)
 
 bool gh_offload_is_profiling(const struct gh_offload *o, uint64_t steps_ended)
 {
-    return asks(o) && !o->profiled && (steps_ended == 0 ||
+    return asks(o) && !o->profiled &&
+           (steps_ended == 0 || o->places != 0 ||
             (o->table.n_groups != 0 && !o->trains_without));
 }
 

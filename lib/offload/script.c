@@ -243,7 +243,7 @@ static bool is_alone(const struct gh_offload_script *script,
 
 /* Finds the buffer of the group that the graph ends.  If an eager pass has
  * begun it, that is the buffer which this pass has chosen, and else the group's
- * place. */
+ * place.  Before the profile is settled no group has a place in a ring. */
 static gh_status find_end(const struct gh_offload *o,
                           const struct gh_offload_at *at,
                           struct gh_offload_step *step, gh_error *err)
@@ -254,7 +254,7 @@ static gh_status find_end(const struct gh_offload *o,
 
     if (step->alone && gh_script_is_begun(i, step->verb, at)) {
         step->buffer = commits ? i->out : i->back;
-        return !gh_script_is_loose(i)
+        return !gh_script_is_loose(i) && (o->profiled || step->buffer == NULL)
                    ? GH_OK
                    : gh_fail(err, GH_RERUN,
                              "offload: an eager pass has %s where it is this "

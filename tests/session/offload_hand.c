@@ -734,6 +734,74 @@ static void test_a_check_sees_memory_that_is_gone(void)
 }
 
 /* Bytes of a negative number, and options of one. */
+/* A pass with the n-th KiB as its output, and a group that one pass saves and
+ * the next one commits; `value` 0: no group. */
+static void late_pass(uint32_t segment, gh_direction direction, uint32_t value)
+{
+    CUdeviceptr at;
+
+    do {
+        n_outputs = 0;
+        enter(segment, direction, 0, 0, 0);
+        if (sv.decision.action != GH_ACTION_REPLAYED) {
+            sv.toy.drv.cuMemsetD32Async(sv.memory + 4096, 3, GROUP / 4,
+                                        sv.decision.stream);
+            outputs[0] = output_at(sv.memory + 4096, 0);
+            n_outputs = 1;
+        }
+        if (sv.decision.action == GH_ACTION_REPLAYED || value == 0) {
+            continue;
+        }
+        if (segment == 0 && direction == GH_FORWARD) {
+            (void)save(value, 0);
+        } else if (direction == GH_FORWARD) {
+            gh_offload_commit(sv.session, 0, OWN_A, NULL);
+        } else if (segment == 0) {
+            ask(gh_offload_load, 0, OWN_A, GROUP, &at);
+            read_group(at, 0, 0);
+            gh_offload_release(sv.session, 0, OWN_A, NULL);
+        }
+    } while (!ends(segment, direction));
+    n_outputs = 0;
+}
+
+static void late_step(uint32_t value)
+{
+    late_pass(0, GH_FORWARD, value);
+    late_pass(1, GH_FORWARD, value);
+    late_pass(1, GH_BACKWARD, value);
+    late_pass(0, GH_BACKWARD, value);
+    gh_iteration_end(sv.session, NULL);
+}
+
+/* Groups that come in a later step than the first, in passes that are recorded
+ * by then.  No graph may hold a buffer of a ring before the profile has settled
+ * how many there are. */
+static void test_groups_that_come_late(void)
+{
+    struct saver_options o = stays;
+
+    o.environment = comparing;
+    o.offload.modules = "own_a";
+    if (!open_with(&o)) {
+        return;
+    }
+    late_step(0);
+    late_step(5);
+    is_int(saver_stats(&sv).recordings, 1,
+           "a step with the first groups is recorded up to the first that an "
+           "eager pass has saved");
+    ok(has_read(0, 5), "what it loads is right");
+    for (uint32_t i = 0; i < 3; i++) {
+        late_step(5);
+    }
+    ok(has_read(0, 5) && saver_stats(&sv).replays > 0,
+       "and so are later steps, which are replayed");
+    is_int(toy_races(&sv.toy), 0, "without a race");
+    saver_close(&sv);
+    is_int(left_over(), 0, "and nothing is left");
+}
+
 static void test_negative_sizes(void)
 {
     static const char *const wrong[] = {
@@ -965,6 +1033,7 @@ int main(void)
     test_memory_that_is_gone();
     test_writes_into_loaded_groups();
     test_a_check_sees_memory_that_is_gone();
+    test_groups_that_come_late();
     test_negative_sizes();
     test_flush_in_a_pass();
     end_early(silent, "part");
