@@ -82,18 +82,24 @@ class Outputs:
         found = True
         for segment in self.owner.segments:
             for instance in segment.instances.values():
-                for _, number, ours in instance.storages:
-                    if count_of_storage(number) > ours:
-                        found &= self._free(segment, instance)
-                        break
+                if self._has_others(instance):
+                    found &= self._free(segment, instance)
         return found
 
     def copy_out(self, segment, instance) -> None:
         """It is about to let go of what its outputs are in."""
+        if self._has_others(instance):
+            self._free(segment, instance)
+
+    def _has_others(self, instance) -> bool:
+        """Somebody has one of its outputs; verify lets go of those of passes
+        whose backward cannot come any more."""
         for _, number, ours in instance.storages:
             if count_of_storage(number) > ours:
-                self._free(segment, instance)
-                return
+                self.owner.verify.forget_lost()
+                return any(count_of_storage(number) > ours
+                           for _, number, ours in instance.storages)
+        return False
 
     def _free(self, segment, instance) -> bool:
         """Somebody has one of its outputs."""

@@ -209,6 +209,12 @@ class Verify:
             "the device has too little free memory to run it twice")
         return False
 
+    def forget_lost(self) -> None:
+        """Passes whose backward cannot come, as nothing has its node."""
+        for instance in self._held:
+            if instance.node is None or instance.node() is None:
+                instance.apart = None
+
     def step(self) -> None:
         """A backward that has not come by then does not come."""
         for instance in self._held:
