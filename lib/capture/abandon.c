@@ -13,7 +13,7 @@
 void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text)
 {
-    gh_say_given_up(c, entry, text);
+    gh_message_given_up(c, entry, text);
     gh_bank_clear(c->open.bank, entry);
     entry->state = GH_ENTRY_EAGER;
     entry->reason = (uint8_t)reason;
@@ -30,7 +30,7 @@ void gh_record_fail(struct gh_capture *c, struct gh_entry *entry, bool spoilt,
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, text);
         return;
     }
-    gh_say_spoilt(c, entry, text);
+    gh_message_spoilt(c, entry, text);
     entry->spoilt = c->stats.iterations + 1;
     gh_bank_clear(c->open.bank, entry);
 }

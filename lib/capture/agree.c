@@ -65,7 +65,7 @@ gh_status gh_agree_to_record(struct gh_capture *c, gh_error *err)
     }
     if (verdict.answer == GH_RANK_NOT_NOW) {
         forget(c);
-        gh_say_rank(c, verdict.rank, verdict.reason);
+        gh_message_rank(c, verdict.rank, verdict.reason);
     } else if (c->open.entry->state != GH_ENTRY_EAGER) {
         give_up(c, &verdict, "could not begin to record it");
     }

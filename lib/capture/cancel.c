@@ -27,7 +27,7 @@ static void note_dropped(struct gh_capture *c, struct gh_entry *entry)
     }
     entry->dropped = step;
     if (++entry->drops == MANY_STEPS) {
-        gh_say_dropped(c, entry);
+        gh_message_dropped(c, entry);
     }
 }
 

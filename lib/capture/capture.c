@@ -93,7 +93,7 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_slots;
     }
-    status = gh_say_create(plan->n_segments, &c->messages, err);
+    status = gh_messages_create(plan->n_segments, &c->messages, err);
     if (status != GH_OK) {
         goto err_bank;
     }
@@ -126,7 +126,7 @@ err_offload:
 err_borders:
     gh_borders_destroy(c);
 err_messages:
-    gh_say_free(c->messages);
+    gh_messages_free(c->messages);
 err_bank:
     gh_banks_free(&c->banks);
 err_slots:
@@ -189,14 +189,14 @@ void gh_capture_destroy(struct gh_capture *c)
     }
     gh_capture_cancel(c);
     gh_capture_stats(c, &stats);
-    gh_say_closed(c, &stats);
+    gh_messages_close_summary(c, &stats);
     if (c->dev != NULL) {
         destroy_device_objects(c);
     }
     gh_aux_release_all(c);
     gh_borders_destroy(c);
     gh_streams_free(&c->streams);
-    gh_say_free(c->messages);
+    gh_messages_free(c->messages);
     gh_banks_free(&c->banks);
     gh_slots_destroy(c->slots);
     gh_services_destroy(c);
@@ -289,7 +289,7 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
                     "of their passes",
                     (unsigned long long)c->stats.iterations, held);
     }
-    gh_say_step_ended(c);
+    gh_messages_end_step(c);
     c->stats.iterations++;
     c->first = c->enters;
     if (c->options.trace != NULL) {

@@ -284,7 +284,7 @@ static void compare(struct gh_capture *c, struct gh_entry *entry,
             return;
         }
         if (eager->address != entry->outputs[i].address && eager->bytes != 0) {
-            gh_say_output_moved(c, entry, i);
+            gh_message_output_moved(c, entry, i);
         }
         if (eager->bytes != 0 && !is_equal(c, entry, pass, i, at)) {
             return;

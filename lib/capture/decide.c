@@ -87,7 +87,7 @@ static void begin_recording(struct gh_capture *c, const gh_pass *pass)
 
     if (!gh_capacities_hold(pass)) {
         c->open.reason = GH_REASON_INPUT;
-        gh_say_overflow(c, pass);
+        gh_message_overflow(c, pass);
     }
     if (c->open.reason == GH_REASON_NONE) {
         c->open.reason = (uint8_t)gh_capture_find_place(c, pass);
@@ -124,7 +124,7 @@ gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
     }
     if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
         c->eager[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
-        gh_say_no_step_ends(c);
+        gh_message_no_step_ends(c);
     }
     status = gh_decide_alike(c,
                              c->open.reason == GH_REASON_NONE

@@ -75,7 +75,7 @@ static bool check_is_due(struct gh_capture *c, struct gh_entry *entry)
         return false;
     }
     if (!gh_check_has_results(entry)) {
-        gh_say_nothing_to_compare(c);
+        gh_message_nothing_to_compare(c);
         return false;
     }
     return entry->turns++ < 2 || entry->turns % c->options.check_every == 0;
@@ -86,7 +86,7 @@ static GH_COLD gh_status give_up_launching(struct gh_capture *c,
                                            gh_error *err)
 {
     if (c->open.not_now) {
-        gh_say_not_now(c);
+        gh_message_not_now(c);
         return gh_decide_to_leave(c, GH_REASON_INPUT, err);
     }
     gh_entry_give_up(c, entry, GH_REASON_DEVICE, c->why.text);
@@ -190,7 +190,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
             return use_ready(c, pass, entry, err);
         }
         if (fit == GH_FIT_NO) {
-            gh_say_misfit(c, entry, pass);
+            gh_message_misfit(c, entry, pass);
             return gh_decide_misfit(c, err);
         }
     }

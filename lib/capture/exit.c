@@ -80,7 +80,7 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
     gh_borders_keep(c, pass);
     c->stats.eager_passes++;
     c->eager[c->open.reason]++;
-    gh_say_eager(c);
+    gh_message_eager(c);
     return GH_OK;
 }
 

@@ -16,34 +16,34 @@
 
 #include <stdio.h>
 
-static bool was_said(const struct gh_capture *c, gh_reason reason)
+static bool was_logged(const struct gh_capture *c, gh_reason reason)
 {
     return (c->messages->reasons & UINT32_C(1) << reason) != 0;
 }
 
 /* ---- noted ------------------------------------------------------------- */
 
-void gh_say_not_now(struct gh_capture *c)
+void gh_message_not_now(struct gh_capture *c)
 {
-    if (!was_said(c, GH_REASON_INPUT)) {
+    if (!was_logged(c, GH_REASON_INPUT)) {
         snprintf(c->messages->misfit, sizeof(c->messages->misfit), "%.190s",
                  c->why.text);
     }
 }
 
 /* It is described now, as the inputs may be gone when the pass ends. */
-void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
-                   const gh_pass *pass)
+void gh_message_misfit(struct gh_capture *c, const struct gh_entry *entry,
+                       const gh_pass *pass)
 {
-    if (!was_said(c, GH_REASON_INPUT)) {
+    if (!was_logged(c, GH_REASON_INPUT)) {
         gh_misfit_describe(entry, pass, c->messages->misfit,
                            sizeof(c->messages->misfit));
     }
 }
 
-void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason)
+void gh_message_rank(struct gh_capture *c, uint32_t rank, gh_reason reason)
 {
-    if (!was_said(c, GH_REASON_RANKS)) {
+    if (!was_logged(c, GH_REASON_RANKS)) {
         snprintf(c->messages->rank, sizeof(c->messages->rank),
                  "rank %u of its bank has no graph for it this time (%s), so "
                  "all run it eagerly",
@@ -51,15 +51,15 @@ void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason)
     }
 }
 
-void gh_say_overflow(struct gh_capture *c, const gh_pass *pass)
+void gh_message_overflow(struct gh_capture *c, const gh_pass *pass)
 {
-    if (!was_said(c, GH_REASON_INPUT)) {
+    if (!was_logged(c, GH_REASON_INPUT)) {
         gh_misfit_overflow(pass, c->messages->misfit,
                            sizeof(c->messages->misfit));
     }
 }
 
-/* ---- said -------------------------------------------------------------- */
+/* ---- logged ------------------------------------------------------------ */
 
 static void describe_capture(const struct gh_capture *c, char *text,
                              size_t bytes)
@@ -124,12 +124,13 @@ static bool describe_reason(const struct gh_capture *c, char *text,
     return true;
 }
 
-void gh_say_eager(struct gh_capture *c)
+void gh_message_eager(struct gh_capture *c)
 {
     const struct gh_bank *bank = c->open.bank;
     char where[120], why[320];
 
-    if (was_said(c, c->open.reason) || !describe_reason(c, why, sizeof(why))) {
+    if (was_logged(c, c->open.reason) ||
+        !describe_reason(c, why, sizeof(why))) {
         return;
     }
     c->messages->reasons |= UINT32_C(1) << c->open.reason;
@@ -144,7 +145,7 @@ void gh_say_eager(struct gh_capture *c)
                 bank->number == 0 ? "" : gh_bank_describe(bank).text, why);
 }
 
-void gh_say_no_step_ends(const struct gh_capture *c)
+void gh_message_no_step_ends(const struct gh_capture *c)
 {
     gh_log_line(c->options.log, GH_LOG_WARN,
                 "no step has ended after %llu passes, so warmup goes on: call "

@@ -1,8 +1,8 @@
 /*
  * messages.c - what costs performance or makes a check blind, in one line for
- * all passes or segments that have the same to say.
+ * all passes or segments that have the same to log.
  *
- * It is noted where it is found, and said at the end of the step or of the
+ * It is noted where it is found, and logged at the end of the step or of the
  * session.  Nothing here is called for a pass that is replayed.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-gh_status gh_say_create(uint32_t n_segments, struct gh_messages **messages_p,
-                        gh_error *err)
+gh_status gh_messages_create(uint32_t n_segments,
+                             struct gh_messages **messages_p, gh_error *err)
 {
     struct gh_messages *messages = calloc(1, sizeof(*messages));
 
@@ -27,14 +27,14 @@ gh_status gh_say_create(uint32_t n_segments, struct gh_messages **messages_p,
         messages->nothing_to_compare = calloc(n_segments, GH_DIRECTIONS);
     }
     if (messages == NULL || messages->nothing_to_compare == NULL) {
-        gh_say_free(messages);
+        gh_messages_free(messages);
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
     }
     *messages_p = messages;
     return GH_OK;
 }
 
-void gh_say_free(struct gh_messages *messages)
+void gh_messages_free(struct gh_messages *messages)
 {
     if (messages != NULL) {
         free(messages->nothing_to_compare);
@@ -62,8 +62,8 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
 
 /* ---- of passes --------------------------------------------------------- */
 
-void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
-                         uint32_t output)
+void gh_message_output_moved(struct gh_capture *c, const struct gh_entry *entry,
+                             uint32_t output)
 {
     if (c->messages->output_moved) {
         return;
@@ -76,7 +76,7 @@ void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
                 output, gh_entry_describe(c, entry).text);
 }
 
-static void say_group(const struct gh_capture *c, struct gh_given_up *group)
+static void log_group(const struct gh_capture *c, struct gh_given_up *group)
 {
     const bool one = group->n == 1;
     const char *const what[] = {
@@ -105,7 +105,7 @@ static void say_group(const struct gh_capture *c, struct gh_given_up *group)
 }
 
 /* Finds the group of that text, or an empty one.  If all are taken, the last is
- * said and used again. */
+ * logged and used again. */
 static struct gh_given_up *find_group(struct gh_capture *c,
                                       enum gh_failed how, const char *text)
 {
@@ -118,7 +118,7 @@ static struct gh_given_up *find_group(struct gh_capture *c,
             return group;
         }
     }
-    say_group(c, last);
+    log_group(c, last);
     return last;
 }
 
@@ -142,19 +142,19 @@ static void note_failed(struct gh_capture *c, const struct gh_entry *entry,
     group->n++;
 }
 
-void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
-                     const char *text)
+void gh_message_given_up(struct gh_capture *c, const struct gh_entry *entry,
+                         const char *text)
 {
     note_failed(c, entry, GH_FAILED, text);
 }
 
-void gh_say_spoilt(struct gh_capture *c, const struct gh_entry *entry,
-                   const char *text)
+void gh_message_spoilt(struct gh_capture *c, const struct gh_entry *entry,
+                       const char *text)
 {
     note_failed(c, entry, GH_FAILED_ONCE, text);
 }
 
-void gh_say_dropped(struct gh_capture *c, const struct gh_entry *entry)
+void gh_message_dropped(struct gh_capture *c, const struct gh_entry *entry)
 {
     char text[sizeof(c->messages->given_up[0].text)];
 
@@ -166,10 +166,10 @@ void gh_say_dropped(struct gh_capture *c, const struct gh_entry *entry)
     note_failed(c, entry, GH_FAILED_SO_FAR, text);
 }
 
-static void say_groups(struct gh_capture *c)
+static void log_groups(struct gh_capture *c)
 {
     for (uint32_t i = 0; i < GH_GIVEN_UP; i++) {
-        say_group(c, &c->messages->given_up[i]);
+        log_group(c, &c->messages->given_up[i]);
     }
 }
 
@@ -191,14 +191,18 @@ static void describe_many(const struct gh_capture *c, uint32_t first,
 }
 
 /* A byte of nothing_to_compare. */
-enum { UNKNOWN, NOTED, SAID };
+enum {
+    UNKNOWN,
+    NOTED,
+    LOGGED
+};
 
 static uint8_t *marks_of(const struct gh_capture *c, gh_direction direction)
 {
     return &c->messages->nothing_to_compare[direction * c->plan->n_segments];
 }
 
-void gh_say_nothing_to_compare(struct gh_capture *c)
+void gh_message_nothing_to_compare(struct gh_capture *c)
 {
     uint8_t *mark =
         &marks_of(c, c->open.direction)[c->open.segment];
@@ -208,7 +212,7 @@ void gh_say_nothing_to_compare(struct gh_capture *c)
     }
 }
 
-static void say_nothing_compared(struct gh_capture *c)
+static void log_nothing_compared(struct gh_capture *c)
 {
     for (gh_direction d = 0; d < GH_DIRECTIONS; d++) {
         uint8_t *marks = marks_of(c, d);
@@ -217,7 +221,7 @@ static void say_nothing_compared(struct gh_capture *c)
 
         for (uint32_t i = c->plan->n_segments; i-- > 0;) {
             if (marks[i] == NOTED) {
-                marks[i] = SAID;
+                marks[i] = LOGGED;
                 first = i;
                 n++;
             }
@@ -270,9 +274,9 @@ static bool was_entered(const struct gh_capture *c, uint32_t segment)
     return ran_eagerly(c, segment);
 }
 
-/* Says which segments were never entered: the host may not know those of the
+/* Logs which segments were never entered: the host may not know those of the
  * user's scope or granularity. */
-static void say_missing(struct gh_capture *c)
+static void log_missing(struct gh_capture *c)
 {
     uint32_t entered = 0, graphed = 0, missing = 0, first = 0;
     char which[160];
@@ -306,16 +310,16 @@ static void say_missing(struct gh_capture *c)
                 missing, graphed, which);
 }
 
-void gh_say_noted(struct gh_capture *c)
+void gh_messages_log_noted(struct gh_capture *c)
 {
-    say_nothing_compared(c);
-    say_groups(c);
+    log_nothing_compared(c);
+    log_groups(c);
 }
 
-void gh_say_step_ended(struct gh_capture *c)
+void gh_messages_end_step(struct gh_capture *c)
 {
     if (!c->messages->looked_for_missing && c->options.enabled) {
-        say_missing(c);
+        log_missing(c);
     }
-    gh_say_noted(c);
+    gh_messages_log_noted(c);
 }

@@ -21,19 +21,19 @@ struct gh_entry_label {
     char text[224];
 };
 
-/* Entries that failed for the same reason, which are said together.  The first
- * is kept as a text, as its bank may be evicted before that. */
+/* Entries that failed for the same reason, which are logged together.  The
+ * first is kept as a text, as its bank may be evicted before that. */
 struct gh_given_up {
     struct gh_entry_label first;
     enum gh_failed how;
-    uint32_t n; /* 0: nothing to say */
+    uint32_t n; /* 0: nothing to log */
     char text[400];
 };
 #define GH_GIVEN_UP 4 /* reasons that one step is expected to have */
 
-/* What was said, and what is noted to be said with more of its kind. */
+/* What was logged, and what is noted to be logged with more of its kind. */
 struct gh_messages {
-    uint32_t reasons;            /* bit i: gh_reason i was said */
+    uint32_t reasons;            /* bit i: gh_reason i was logged */
     char misfit[200];            /* what GH_REASON_INPUT says */
     char rank[120];              /* what GH_REASON_RANKS says */
     bool looked_for_missing;     /* segments that are never entered */
@@ -42,55 +42,56 @@ struct gh_messages {
     struct gh_given_up given_up[GH_GIVEN_UP];
 };
 
-gh_status gh_say_create(uint32_t n_segments, struct gh_messages **messages_p,
-                        gh_error *err);
-void gh_say_free(struct gh_messages *messages);
+gh_status gh_messages_create(uint32_t n_segments,
+                             struct gh_messages **messages_p, gh_error *err);
+void gh_messages_free(struct gh_messages *messages);
 
 struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
                                         const struct gh_entry *entry);
 
-/* The entry runs eagerly from now on.  It is noted, and said for all that have
- * the same text together. */
-void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
-                     const char *text);
+/* The entry runs eagerly from now on.  It is noted, and logged for all that
+ * have the same text together. */
+void gh_message_given_up(struct gh_capture *c, const struct gh_entry *entry,
+                         const char *text);
 /* The same of one that is recorded once more, in a later step. */
-void gh_say_spoilt(struct gh_capture *c, const struct gh_entry *entry,
-                   const char *text);
+void gh_message_spoilt(struct gh_capture *c, const struct gh_entry *entry,
+                       const char *text);
 /* The host has given up its recordings in so many steps; the same. */
-void gh_say_dropped(struct gh_capture *c, const struct gh_entry *entry);
+void gh_message_dropped(struct gh_capture *c, const struct gh_entry *entry);
 /* GRAPHHOOKS_CHECK has found no outputs in the pass that is open.  It is
- * noted, and said for all such passes together. */
-void gh_say_nothing_to_compare(struct gh_capture *c);
+ * noted, and logged for all such passes together. */
+void gh_message_nothing_to_compare(struct gh_capture *c);
 /* GRAPHHOOKS_CHECK has found an output of an eager pass elsewhere than where
  * its graph writes: right for a host that allocates, and for no other. */
-void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
-                         uint32_t output);
-/* Says what was noted of many passes. */
-void gh_say_noted(struct gh_capture *c);
+void gh_message_output_moved(struct gh_capture *c, const struct gh_entry *entry,
+                             uint32_t output);
+/* Logs what was noted of many passes. */
+void gh_messages_log_noted(struct gh_capture *c);
 /* The same at the end of a step; after the first one also which segments were
  * never entered. */
-void gh_say_step_ended(struct gh_capture *c);
+void gh_messages_end_step(struct gh_capture *c);
 
 /* ---- eager.c ----------------------------------------------------------- */
 
 /* Of the pass that is open and has run eagerly, unless that kind of
- * reason was said before. */
-void gh_say_eager(struct gh_capture *c);
-/* Of a pass that the entry's graph cannot serve: noted for gh_say_eager(). */
-void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
-                   const gh_pass *pass);
+ * reason was logged before. */
+void gh_message_eager(struct gh_capture *c);
+/* Of a pass that the entry's graph cannot serve: noted for
+ * gh_message_eager(). */
+void gh_message_misfit(struct gh_capture *c, const struct gh_entry *entry,
+                       const gh_pass *pass);
 /* Of a pass whose launch is kept back by what it offloads: noted. */
-void gh_say_not_now(struct gh_capture *c);
+void gh_message_not_now(struct gh_capture *c);
 /* Of a pass with an input beyond its capacity: noted. */
-void gh_say_overflow(struct gh_capture *c, const gh_pass *pass);
+void gh_message_overflow(struct gh_capture *c, const gh_pass *pass);
 /* Of a pass that another rank of its bank keeps from its graph: noted. */
-void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason);
+void gh_message_rank(struct gh_capture *c, uint32_t rank, gh_reason reason);
 /* A host that forgets gh_iteration_end would never get a graph. */
-void gh_say_no_step_ends(const struct gh_capture *c);
+void gh_message_no_step_ends(const struct gh_capture *c);
 
 /* ---- summary.c --------------------------------------------------------- */
 
-/* What is left to say when the session closes. */
-void gh_say_closed(struct gh_capture *c, const gh_stats *stats);
+/* What is left to log when the session closes. */
+void gh_messages_close_summary(struct gh_capture *c, const gh_stats *stats);
 
 #endif

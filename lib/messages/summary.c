@@ -1,6 +1,6 @@
 /*
- * summary.c - what is said when the session closes: what is left of messages.c,
- * whether GRAPHHOOKS_CHECK has compared anything, and a summary.
+ * summary.c - what is logged when the session closes: what is left of
+ * messages.c, whether GRAPHHOOKS_CHECK has compared anything, and a summary.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -33,7 +33,7 @@ static void describe_passes(const struct gh_capture *c, const gh_stats *s,
     }
 }
 
-static void say_ranks_checked(const struct gh_capture *c, const gh_stats *s)
+static void log_ranks_checked(const struct gh_capture *c, const gh_stats *s)
 {
     if (s->checks == 0) {
         gh_log_line(c->options.log, GH_LOG_WARN,
@@ -50,7 +50,7 @@ static void say_ranks_checked(const struct gh_capture *c, const gh_stats *s)
 
 /* A check that finds nothing says so too: silence could also mean that it has
  * compared nothing. */
-static void say_checked(const struct gh_capture *c, const char *passes)
+static void log_checked(const struct gh_capture *c, const char *passes)
 {
     const gh_stats *s = &c->stats;
 
@@ -58,7 +58,7 @@ static void say_checked(const struct gh_capture *c, const char *passes)
         return;
     }
     if (c->options.check == GH_CHECKS_RANKS) {
-        say_ranks_checked(c, s);
+        log_ranks_checked(c, s);
         return;
     }
     if (s->checks == 0) {
@@ -78,7 +78,7 @@ static void say_checked(const struct gh_capture *c, const char *passes)
     }
 }
 
-static void say_summary(const struct gh_capture *c, const gh_stats *s,
+static void log_summary(const struct gh_capture *c, const gh_stats *s,
                         const char *passes)
 {
     char checked[120] = "", asked[60] = "";
@@ -107,7 +107,7 @@ static void say_summary(const struct gh_capture *c, const gh_stats *s,
 }
 
 /* One line for each bank, if the session has several. */
-static void say_banks(const struct gh_capture *c)
+static void log_banks(const struct gh_capture *c)
 {
     for (uint32_t i = 0; i < c->banks.n && c->banks.n > 1; i++) {
         const struct gh_bank *bank = c->banks.all[i];
@@ -125,17 +125,17 @@ static void say_banks(const struct gh_capture *c)
     }
 }
 
-void gh_say_closed(struct gh_capture *c, const gh_stats *stats)
+void gh_messages_close_summary(struct gh_capture *c, const gh_stats *stats)
 {
     char passes[(GH_REASONS + 1) * 40]; /* each with its name and its count */
 
     if (c->stats.iterations == 0 &&
         c->eager[GH_REASON_WARMUP] != 0) {
-        gh_say_no_step_ends(c);
+        gh_message_no_step_ends(c);
     }
-    gh_say_noted(c);
+    gh_messages_log_noted(c);
     describe_passes(c, stats, passes, sizeof(passes));
-    say_checked(c, passes);
-    say_summary(c, stats, passes);
-    say_banks(c);
+    log_checked(c, passes);
+    log_summary(c, stats, passes);
+    log_banks(c);
 }

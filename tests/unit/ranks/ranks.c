@@ -222,19 +222,20 @@ bool gh_record_begin(struct gh_capture *capture, const gh_pass *pass,
     return begins;
 }
 
-void gh_say_rank(struct gh_capture *capture, uint32_t rank, gh_reason reason)
+void gh_message_rank(struct gh_capture *capture, uint32_t rank,
+                     gh_reason reason)
 {
     (void)capture;
     note("say%u:%u ", rank, reason);
 }
 
-void gh_say_overflow(struct gh_capture *capture, const gh_pass *pass)
+void gh_message_overflow(struct gh_capture *capture, const gh_pass *pass)
 {
     (void)capture;
     (void)pass;
 }
 
-void gh_say_no_step_ends(const struct gh_capture *capture)
+void gh_message_no_step_ends(const struct gh_capture *capture)
 {
     (void)capture;
     note("endless ");
