@@ -2,8 +2,9 @@
 #
 #     grep -n '#include "' lib/*/*.[ch] | awk -v layers=FILE -f layers.awk
 #
-# Prints one line for each.  A layer is the last folder of a path, and in
-# softcuda/ and softnccl/, from within, a file with its header.  tests/abi/layers.t and
+# Prints one line for each.  A layer is a room, lib/ROOM, or a room in it,
+# lib/ROOM/PART, which other rooms include nothing of; in softcuda/ and
+# softnccl/, from within, a file with its header.  tests/abi/layers.t and
 # tests/engine/layers.t call it.
 #
 # SPDX-License-Identifier: Apache-2.0
@@ -11,10 +12,20 @@ function layer_of(path, tree,    part, n)
 {
     n = split(path, part, "/")
     if (tree != "" && part[1] == tree) {
-        sub(/\..*/, "", part[2])
-        return part[2]
+        sub(/\..*/, "", part[n])
+        return part[n]
     }
-    return n > 1 ? part[n - 1] : path
+    if (part[1] == "lib") {
+        return n > 3 ? part[2] "/" part[3] : part[2]
+    }
+    return n > 2 ? part[1] "/" part[2] : n > 1 ? part[1] : path
+}
+
+# The room that a layer is, or that it is part of.
+function room_of(layer)
+{
+    sub(/\/.*/, "", layer)
+    return layer
 }
 
 BEGIN {
@@ -46,7 +57,8 @@ BEGIN {
         next
     } else if (!((from, to) in allowed)) {
         print where ": " from " may not include " target
-    } else if (target ~ /\/(private|state)\.h$/ && tree == "") {
+    } else if (tree == "" && room_of(from) != room_of(to) &&
+               (target ~ /\/(private|state)\.h$/ || to ~ /\//)) {
         print where ": " target " is its own room\047s"
     }
 }

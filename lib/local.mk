@@ -87,45 +87,48 @@ libcore_la_SOURCES = \
 	lib/plan/traits.h \
 	lib/plan/work.c \
 	lib/plan/words.c \
-	lib/offload/ahead.c \
-	lib/offload/copy.h \
-	lib/offload/copy_back.c \
-	lib/offload/copy_out.c \
-	lib/offload/declare.c \
-	lib/offload/exchanges.c \
-	lib/offload/exchanges.h \
-	lib/offload/group.c \
-	lib/offload/group.h \
-	lib/offload/launch.c \
-	lib/offload/let_go.c \
-	lib/offload/lists.c \
-	lib/offload/live_load.c \
-	lib/offload/live_save.c \
-	lib/offload/loans.c \
-	lib/offload/loans.h \
-	lib/offload/measure.c \
-	lib/offload/measure.h \
-	lib/offload/measured.h \
-	lib/offload/move.h \
+	lib/offload/decide/declare.c \
+	lib/offload/decide/declare.h \
+	lib/offload/decide/exchanges.c \
+	lib/offload/decide/exchanges.h \
+	lib/offload/decide/measure.c \
+	lib/offload/decide/measure.h \
+	lib/offload/decide/measured.h \
+	lib/offload/decide/report.c \
+	lib/offload/decide/report.h \
+	lib/offload/decide/settle.c \
+	lib/offload/decide/settle.h \
+	lib/offload/decide/times.c \
+	lib/offload/groups/group.c \
+	lib/offload/groups/group.h \
+	lib/offload/groups/loans.c \
+	lib/offload/groups/loans.h \
+	lib/offload/groups/own.c \
+	lib/offload/groups/own.h \
+	lib/offload/groups/ring.c \
+	lib/offload/groups/ring.h \
+	lib/offload/groups/state.h \
+	lib/offload/groups/step.c \
+	lib/offload/groups/step.h \
+	lib/offload/groups/table.c \
+	lib/offload/groups/table.h \
+	lib/offload/move/calls.h \
+	lib/offload/move/copy.h \
+	lib/offload/move/copy_back.c \
+	lib/offload/move/copy_out.c \
+	lib/offload/move/launch.c \
+	lib/offload/move/lists.c \
+	lib/offload/move/live_load.c \
+	lib/offload/move/live_save.c \
+	lib/offload/move/move.h \
+	lib/offload/move/own_script.c \
+	lib/offload/move/own_script.h \
+	lib/offload/move/prefetch.c \
+	lib/offload/move/release.c \
+	lib/offload/move/script.c \
+	lib/offload/move/script.h \
 	lib/offload/offload.c \
 	lib/offload/offload.h \
-	lib/offload/own.c \
-	lib/offload/own.h \
-	lib/offload/own_script.c \
-	lib/offload/own_script.h \
-	lib/offload/report.c \
-	lib/offload/report.h \
-	lib/offload/ring.c \
-	lib/offload/ring.h \
-	lib/offload/script.c \
-	lib/offload/script.h \
-	lib/offload/settle.c \
-	lib/offload/settle.h \
-	lib/offload/step.c \
-	lib/offload/step.h \
-	lib/offload/table.c \
-	lib/offload/table.h \
-	lib/offload/times.c \
 	lib/capture/aux.c \
 	lib/capture/aux.h \
 	lib/capture/banks.c \

@@ -8,7 +8,7 @@
 
 #include <graphhooks/layer.h>
 
-#include "offload/step.h"
+#include "offload/offload.h"
 
 #include <stdbool.h>
 

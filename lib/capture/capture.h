@@ -105,7 +105,8 @@ void gh_capture_node_end(struct gh_capture *capture, struct gh_span *span);
  * the same on all ranks with the same options. */
 uint64_t gh_capture_profile_steps(const struct gh_capture *capture);
 /* On how many times of exchanges the ranks agree in this step, or 0; then what
- * this rank says, and what it hears.  See offload/exchanges.h. */
+ * this rank says, and what it hears.  See
+ * lib/offload/decide. */
 uint32_t gh_capture_exchanges_due(const struct gh_capture *capture);
 void gh_capture_exchanges_say(struct gh_capture *capture, double *ns);
 void gh_capture_exchanges_hear(struct gh_capture *capture, const double *ns);

@@ -10,7 +10,6 @@
 #include "capture/capture.h"
 #include "capture/replay.h"
 #include "capture/services.h"
-#include "offload/exchanges.h"
 #include "offload/offload.h"
 
 static struct gh_offload_at at_of(const struct gh_capture *c)

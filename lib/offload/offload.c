@@ -8,11 +8,11 @@
 #include "offload/offload.h"
 
 #include "base/error.h"
-#include "offload/exchanges.h"
-#include "offload/measure.h"
-#include "offload/move.h"
-#include "offload/report.h"
-#include "offload/settle.h"
+#include "offload/decide/exchanges.h"
+#include "offload/decide/measure.h"
+#include "offload/decide/report.h"
+#include "offload/decide/settle.h"
+#include "offload/move/move.h"
 
 #include <stdlib.h>
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* lib/offload/ahead.c looks as far ahead. */
+/* lib/offload/move/prefetch.c looks as far ahead. */
 #define LOOK_AHEAD 16
 /* How many flights are simulated if the profile has no marks. */
 #define MADE_FLIGHTS 2

@@ -84,7 +84,7 @@ gh_status gh_agree(struct gh_schedule *s, const gh_overlap_pair *pair,
 /* Of nanoseconds, how many such times make a second; and back.  0 stays 0. */
 double gh_inverse(double value);
 /* Once, in one step of offload's profile: on the times of exchanges, which
- * offload compares (offload/exchanges.h).  Blocks in that run. */
+ * offload compares (lib/offload/decide).  Blocks in that run. */
 gh_status gh_agree_on_exchanges(struct gh_schedule *s,
                                 const gh_overlap_pair *pair, gh_error *err);
 

@@ -76,7 +76,7 @@ ok $? "softnccl/layers.txt has two: a match moves, a communicator reports"
 # Prints FILE:LINE:TEXT of what matches $1 in lib/, comment lines left out.
 code_with()
 {
-    (cd "$srcdir" && grep -nE "$1" lib/*/*.[ch]) |
+    (cd "$srcdir" && find lib -name '*.[ch]' -exec grep -nE "$1" {} +) |
         grep -vE '^[^:]*:[0-9]+: *(/?\*|/\*)' | grep -v '/\*.*\*/ *$'
 }
 
@@ -88,17 +88,18 @@ empty "$foreign" "and none of NCCL outside lib/comm"
 
 # By <> a header of lib/ would pass the check of includes.
 angled=$(cd "$srcdir" && for room in lib/*/; do
-    grep -nE "^ *# *include *<$(basename "$room")/" lib/*/*.[ch]
+    find lib -name '*.[ch]' -exec \
+        grep -nE "^ *# *include *<$(basename "$room")/" {} +
 done)
 empty "$angled" "no header of lib/ is included by <>"
 
 reads=$(code_with '\b(secure_)?getenv *\(|\benviron\b' | grep -v '^lib/config/')
 empty "$reads" "only lib/config reads the environment"
 
-unlisted=$(for dir in "$srcdir"/lib/*/; do
-    dir=$(basename "$dir")
-    grep -q "^$dir *:" "$srcdir/lib/layers.txt" || echo "$dir"
-done)
+unlisted=$(cd "$srcdir/lib" && find . -mindepth 1 -type d ! -path '*/.*' |
+    while read -r dir; do
+        grep -q "^${dir#./} *:" layers.txt || echo "$dir"
+    done)
 empty "$unlisted" "every directory of lib/ is in lib/layers.txt"
 
 strange=$(for dir in "$srcdir"/tests/unit/*/; do
@@ -116,7 +117,10 @@ echo '#include "driver/driver.h"' > "$scratch/lib/plan/driver.c"
 echo '#include "device/private.h"' > "$scratch/lib/plan/private.c"
 mkdir "$scratch/lib/memory"
 echo '#include "device/private.h"' > "$scratch/lib/memory/private.c"
-[ "$(violations "$scratch" lib | wc -l)" -eq 4 ]
+mkdir -p "$scratch/lib/offload/groups"
+echo '#include "offload/move/move.h"' > "$scratch/lib/plan/part.c"
+echo '#include "offload/move/move.h"' > "$scratch/lib/offload/groups/up.c"
+[ "$(violations "$scratch" lib | wc -l)" -eq 6 ]
 ok $? "includes against the flow, of the driver and of what is a room's own are found"
 mkdir "$scratch/softcuda"
 cp "$srcdir/softcuda/layers.txt" "$scratch/softcuda"
@@ -127,9 +131,12 @@ ok $? "an include against the flow and a file without a layer are both found"
 
 printf '%s\n' 'lib/base/up.o: U gh_plan' 'lib/plan/plan.o: 0 T gh_plan' \
     'lib/plan/plan.o: U gh_rule' 'lib/plan/rules.o: 0 T gh_rule' \
-    'lib/plan/rules.o: U gh_plan' > "$scratch/calls"
+    'lib/plan/rules.o: U gh_plan' \
+    'lib/offload/move/.libs/x_la-back.o: 0 T gh_back' \
+    'lib/offload/groups/.libs/x_la-up.o: U gh_back' \
+    'lib/capture/.libs/x_la-down.o: U gh_back' > "$scratch/calls"
 [ "$(awk -v layers="$srcdir/lib/layers.txt" -f "$srcdir/build-aux/calls.awk" \
-    "$scratch/calls" | wc -l)" -eq 3 ]
-ok $? "a call up and a circle of two calls are found"
+    "$scratch/calls" | wc -l)" -eq 4 ]
+ok $? "calls up, of a room or its part, and a circle are found"
 
 done_testing

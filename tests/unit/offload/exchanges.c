@@ -6,7 +6,7 @@
  */
 #include "tests/unit/offload/fake.h"
 
-#include "offload/exchanges.h"
+#include "offload/decide/exchanges.h"
 #include "tap/tap.h"
 
 #include <string.h>

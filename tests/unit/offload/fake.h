@@ -20,9 +20,9 @@
 #define TESTS_UNIT_OFFLOAD_FAKE_H
 
 #include "offload/offload.h"
-#include "offload/group.h"
-#include "offload/measure.h"
-#include "offload/move.h"
+#include "offload/groups/group.h"
+#include "offload/decide/measure.h"
+#include "offload/move/move.h"
 #include "support/fake.h"
 
 #define MAIN ((void *)1)

@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "offload/offload.h"
-#include "offload/own.h"
+#include "offload/groups/own.h"
 #include "tap/tap.h"
 
 #include <string.h>

@@ -6,8 +6,8 @@
  */
 #include "tests/unit/offload/fake.h"
 
-#include "offload/own.h"
-#include "offload/script.h"
+#include "offload/groups/own.h"
+#include "offload/move/script.h"
 #include "tap/tap.h"
 
 #include <string.h>
