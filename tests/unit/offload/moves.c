@@ -554,10 +554,14 @@ static void test_steps_without_groups(void)
     o->trains = true;
     gh_offload_end_step(o, &err);
     ok(!gh_offload_is_profiling(o, 1), "a step without groups shows nothing");
-    forward(0);
+    save(0, 0);
     ok(!gh_offload_is_profiling(o, 1),
-       "where a step has trained without groups, later ones hold up nobody");
-    backward(0);
+       "where a step has trained without groups, a save holds up nobody");
+    commit(0, 0);
+    ok(gh_offload_is_profiling(o, 1),
+       "but from the first commit on, the step is the profile");
+    load(0, 0);
+    release(0, 0);
     end();
     begin(NULL);
     gh_offload_end_step(o, &err);
