@@ -159,3 +159,11 @@ def nothing_seen(monkeypatch):
     ("padded", "")])
 def test_where_nobody_knows_what_ran(nothing_seen, kind, scope):
     compare(steps, kind, scope)
+
+
+@pytest.mark.parametrize("scope", ["attn,moe_router",
+                                   "attn,moe_router,moe_preprocess"])
+def test_what_a_dispatcher_has_is_copied_for_nobody(scope):
+    """It keeps what a graph has given until the next microbatch."""
+    two = compare(steps, "moe", scope)
+    assert "returns copies" not in two.explained

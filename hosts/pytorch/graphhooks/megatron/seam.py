@@ -62,6 +62,7 @@ class Seam:
         self.body.scope = scope.spelled(names, layer,
                                         layer.config.cuda_graph_modules)
         self._leftovers = Leftovers(layer, self.body.modules())
+        self.body.forget = self._leftovers.clear
         self._takes_attention = self._has_attention()
         # What is discarded in a graph and computed again is kept: the memory
         # of what it gives is of the graph.  Of a norm the one may be inside

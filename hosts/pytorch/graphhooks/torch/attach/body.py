@@ -26,6 +26,8 @@ class Body(torch.nn.Module):
         self.name = name
         self.remedy: str | None = None  # where it waits for the device
         self.scope: str | None = None  # what it is of a layer, in words
+        # Takes away what an earlier call has left outside of the modules.
+        self.forget = None
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
         self._known: dict = {}  # names that the model has for its modules

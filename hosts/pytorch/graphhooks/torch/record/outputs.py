@@ -20,6 +20,7 @@ import collections
 import torch
 
 from ..base.memory import move_out, unowned
+from ..base.names import package
 from ..base.private import count_of_storage, number_of_storage
 from .state import written
 
@@ -92,14 +93,23 @@ class Outputs:
             self._free(segment, instance)
 
     def _has_others(self, instance) -> bool:
-        """Somebody has one of its outputs; verify lets go of those of passes
-        whose backward cannot come any more."""
+        """Somebody has one of its outputs, and will not let go of it."""
         for _, number, ours in instance.storages:
             if count_of_storage(number) > ours:
-                self.owner.verify.forget_lost()
+                self._forget()
                 return any(count_of_storage(number) > ours
                            for _, number, ours in instance.storages)
         return False
+
+    def _forget(self) -> None:
+        """Nobody needs what an engine's layers have left of a pass that is
+        over, nor a pass beside whose backward cannot come any more."""
+        self.owner.verify.forget_lost()
+        for segment in self.owner.segments:
+            for site in segment.sites:
+                forget = getattr(site.module, "forget", None)
+                if package(type(site.module)) == "graphhooks" and forget:
+                    forget()
 
     def _free(self, segment, instance) -> bool:
         """Somebody has one of its outputs."""
