@@ -1,0 +1,167 @@
+/*
+ * ipc.c - device memory that other processes reach.
+ *
+ * With PROCESSES, the threads of one device stand for a process.  They all
+ * share the program's memory, so an address is valid everywhere, and only who
+ * opened what has to be kept.  As a driver does, this refuses a handle in the
+ * process that it comes from.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/api/ipc.h"
+
+#include "softcuda/api/capture.h"
+#include "softcuda/engine/alloc.h"
+#include "softcuda/engine/context.h"
+#include "softcuda/engine/soft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAGIC = 0x736f6674
+};
+
+/* What a handle holds. */
+struct token {
+    uint32_t magic;
+    uint64_t base, number;
+};
+_Static_assert(sizeof(struct token) <= sizeof(CUipcMemHandle), "it fits");
+
+struct opened {
+    struct opened *next;
+    CUdeviceptr base;
+    int device;
+    uint64_t times;
+};
+
+static struct opened *all;
+
+static CUresult enter(CUcontext *ctx_p)
+{
+    CUresult code = ctx_current(ctx_p);
+
+    return code != CUDA_SUCCESS ? code : capture_forbids_unsafe();
+}
+
+static struct alloc *device_memory(CUdeviceptr address)
+{
+    struct alloc *alloc = alloc_find((void *)(uintptr_t)address, 0);
+
+    return alloc != NULL && alloc->side == SIDE_DEVICE ? alloc : NULL;
+}
+
+CUresult mem_range(CUdeviceptr *base_p, size_t *bytes_p, CUdeviceptr address)
+{
+    const struct alloc *alloc = alloc_find((void *)(uintptr_t)address, 0);
+    CUcontext ctx;
+    CUresult code = ctx_current(&ctx);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (alloc == NULL) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (base_p != NULL) {
+        *base_p = alloc->base;
+    }
+    if (bytes_p != NULL) {
+        *bytes_p = alloc->bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult ipc_get(CUipcMemHandle *handle_p, CUdeviceptr address)
+{
+    const struct alloc *alloc = device_memory(address);
+    struct token token = { MAGIC, 0, 0 };
+    CUcontext ctx;
+    CUresult code = enter(&ctx);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (handle_p == NULL || alloc == NULL || alloc->ctx != ctx) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    token.base = alloc->base;
+    token.number = alloc->number;
+    memset(handle_p, 0, sizeof(*handle_p));
+    memcpy(handle_p, &token, sizeof(token));
+    return CUDA_SUCCESS;
+}
+
+static struct opened *find(CUdeviceptr base, int device)
+{
+    struct opened *o = all;
+
+    while (o != NULL && (o->base != base || o->device != device)) {
+        o = o->next;
+    }
+    return o;
+}
+
+/* Opens a handle.  Opening it again counts, so it must be closed as often. */
+CUresult ipc_open(CUdeviceptr *address_p, CUipcMemHandle handle,
+                  unsigned int flags)
+{
+    struct token token;
+    struct alloc *alloc;
+    struct opened *o;
+    CUcontext ctx;
+    CUresult code = enter(&ctx);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    memcpy(&token, &handle, sizeof(token));
+    alloc = token.magic == MAGIC ? device_memory(token.base) : NULL;
+    if (address_p == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
+        alloc == NULL || alloc->number != token.number) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!soft.set.processes || alloc->ctx == ctx) {
+        return CUDA_ERROR_INVALID_CONTEXT; /* the process that it comes from */
+    }
+    o = find(token.base, ctx->device);
+    if (o == NULL) {
+        o = calloc(1, sizeof(*o));
+        if (o == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        o->base = token.base;
+        o->device = ctx->device;
+        o->next = all;
+        all = o;
+    }
+    o->times++;
+    *address_p = token.base;
+    return CUDA_SUCCESS;
+}
+
+CUresult ipc_close(CUdeviceptr address)
+{
+    CUcontext ctx;
+    CUresult code = enter(&ctx);
+    struct opened *o;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    o = find(address, ctx->device);
+    if (o == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (--o->times == 0) {
+        struct opened **at = &all;
+
+        while (*at != o) {
+            at = &(*at)->next;
+        }
+        *at = o->next;
+        free(o);
+    }
+    return CUDA_SUCCESS;
+}
