@@ -47,7 +47,8 @@ def trained(divided, kind, scope, counts=COUNTS, **how) -> dict:
     without."""
     training.divide(**divided)
     two = compare(lambda t: t.steps(counts), kind, scope, **how)
-    layers = [layer for core in two.cores for layer in core.decoder.layers]
+    layers = two.cores if "granularity" in how.get("attach", ()) else \
+        [layer for core in two.cores for layer in core.decoder.layers]
     return {"passes": 2 * sum(counts) * len(layers),
             "warmup": 2 * two.stats["eager_calls"]["warmup"],
             "replays": two.stats["replays"],
@@ -175,7 +176,11 @@ CASES = {
         "interleaved": lambda: trained(CHUNKS, "dense", "", ROUND),
         "interleaved by threes": lambda: trained(
             CHUNKS, "dense", "attn", THREES,
-            microbatch_group_size_per_vp_stage=3)},
+            microbatch_group_size_per_vp_stage=3),
+        **{f"{schedule}, whole chunks": lambda parts=parts: trained(
+            parts, "dense", "", ROUND, attach={"granularity": "chunk"})
+           for schedule, parts in (("1F1B", PIPELINE),
+                                   ("interleaved", CHUNKS))}},
     "experts": {
         "no overlap": lambda: trained(EXPERTS, "moe", EXCHANGING),
         "slower on one rank": lambda: measured([1.0, 3.0]),

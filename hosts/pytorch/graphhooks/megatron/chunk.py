@@ -43,6 +43,17 @@ class Whole:
         for hook, module in self._before:
             hook(module)
         given = {k: v for k, v in kwargs.items() if v is not None}
+        received = None if decoder.pre_process else decoder.input_tensor
+        if received is not None:  # of the stage before, for any argument
+            args, given["hidden_states"] = args[1:], received
+            decoder.input_tensor = None  # no graph is to know which it was
+        try:
+            return self._call(args, given)
+        finally:
+            if received is not None:
+                decoder.input_tensor = received
+
+    def _call(self, args, given):
         is_first = False
         for names in self._flags:
             is_first = is_first or names[FLAG]
@@ -72,22 +83,32 @@ class Whole:
 
     def _run(self, hidden_states, attention_mask=None,
              is_first_fp8_module=False, **kwargs):
-        forward = type(self._decoder).forward
         try:
             if self._quantization is None:
                 try:
-                    return forward(self._decoder, hidden_states,
-                                   attention_mask, **kwargs)
+                    return self._forward(hidden_states, attention_mask,
+                                         kwargs)
                 finally:
                     settle()
             with self._inside(is_first_fp8_module):
                 if self._usages is not None:
                     hidden_states = self._usages.put_back_after(hidden_states)
-                return forward(self._decoder, hidden_states, attention_mask,
-                               **kwargs)
+                return self._forward(hidden_states, attention_mask, kwargs)
         finally:
             for leftovers in self._leftovers:
                 leftovers.clear()
+
+    def _forward(self, hidden_states, attention_mask, kwargs):
+        decoder = self._decoder
+        lends = not decoder.pre_process
+        if lends:
+            decoder.input_tensor = hidden_states
+        try:
+            return type(decoder).forward(decoder, hidden_states,
+                                         attention_mask, **kwargs)
+        finally:
+            if lends:
+                decoder.input_tensor = None
 
     @contextlib.contextmanager
     def _inside(self, is_first: bool):
