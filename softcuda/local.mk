@@ -6,8 +6,8 @@
 
 pkglib_LTLIBRARIES += libgraphhooks-softcuda.la
 libgraphhooks_softcuda_la_SOURCES = \
-	softcuda/api/attend.c \
-	softcuda/api/attend.h \
+	softcuda/api/visits.c \
+	softcuda/api/visits.h \
 	softcuda/api/batch.c \
 	softcuda/api/batch.h \
 	softcuda/api/capture.c \
@@ -42,8 +42,8 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/api/settings.h \
 	softcuda/api/stream.c \
 	softcuda/api/stream.h \
-	softcuda/check/fresh.c \
-	softcuda/check/fresh.h \
+	softcuda/check/pinned_pattern.c \
+	softcuda/check/pinned_pattern.h \
 	softcuda/check/labels.c \
 	softcuda/check/labels.h \
 	softcuda/check/race.c \
@@ -66,16 +66,16 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/engine/engine.h \
 	softcuda/engine/flags.c \
 	softcuda/engine/flags.h \
-	softcuda/engine/meet.c \
-	softcuda/engine/meet.h \
+	softcuda/engine/rendezvous.c \
+	softcuda/engine/rendezvous.h \
 	softcuda/engine/op.c \
 	softcuda/engine/op.h \
 	softcuda/engine/order.c \
 	softcuda/engine/order.h \
 	softcuda/engine/peer.c \
 	softcuda/engine/peer.h \
-	softcuda/engine/ready.c \
-	softcuda/engine/ready.h \
+	softcuda/engine/run_queue.c \
+	softcuda/engine/run_queue.h \
 	softcuda/engine/run.c \
 	softcuda/engine/run.h \
 	softcuda/engine/shared.h \

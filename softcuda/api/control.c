@@ -18,9 +18,9 @@
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/costs.h"
 #include "softcuda/engine/engine.h"
-#include "softcuda/engine/meet.h"
+#include "softcuda/engine/rendezvous.h"
 #include "softcuda/engine/order.h"
-#include "softcuda/engine/ready.h"
+#include "softcuda/engine/run_queue.h"
 #include "softcuda/engine/soft.h"
 #include "softcuda/engine/wait.h"
 #include "softcuda/softcuda.h"
@@ -69,7 +69,7 @@ static void start_again(const struct settings *set)
     for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
         soft.hosts[i].ns = soft.clock_base;
     }
-    ready_seed(set->seed);
+    run_queue_seed(set->seed);
 }
 
 void soft_lock(void)

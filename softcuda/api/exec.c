@@ -10,7 +10,7 @@
  */
 #include "softcuda/api/exec.h"
 
-#include "softcuda/api/attend.h"
+#include "softcuda/api/visits.h"
 #include "softcuda/api/capture.h"
 #include "softcuda/api/event.h"
 #include "softcuda/api/graph.h"
@@ -18,7 +18,7 @@
 #include "softcuda/api/issue.h"
 #include "softcuda/api/stream.h"
 #include "softcuda/engine/engine.h"
-#include "softcuda/engine/meet.h"
+#include "softcuda/engine/rendezvous.h"
 #include "softcuda/engine/soft.h"
 
 #include <stdlib.h>
@@ -215,16 +215,16 @@ static void launch_op(CUgraphExec exec, uint32_t i, CUstream stream,
 static void launch_visit(CUgraphExec exec, uint32_t i, CUstream stream,
                          const struct mark *begin, struct stamp *at)
 {
-    softcuda_call *call = exec->nodes[i].work.u.meet.what;
+    softcuda_call *call = exec->nodes[i].work.u.rendezvous.what;
     softcuda_visit *visit;
     struct stamp end;
-    struct op *op = attend_begin(call, stream->ctx, &visit);
+    struct op *op = visits_begin(call, stream->ctx, &visit);
 
     launch_op(exec, i, stream, op, begin);
     stamp_set(&op->at, at);
-    attend_begun(visit, op);
+    visits_begun(visit, op);
 
-    op = attend_end(visit, true);
+    op = visits_end(visit, true);
     stream_own(stream, op);
     exec_own(exec, op);
     op->node = i;
@@ -234,7 +234,7 @@ static void launch_visit(CUgraphExec exec, uint32_t i, CUstream stream,
     at->epoch = lane_next(at->lane);
     stamp_set(&op->at, at);
     stamp_set(&exec->stamps[i], at);
-    attend_ended(visit, op);
+    visits_ended(visit, op);
     exec->marks[i] = op_submit(op);
 }
 

@@ -6,13 +6,13 @@
  */
 #include "softcuda/meeting.h"
 
-#include "softcuda/api/attend.h"
+#include "softcuda/api/visits.h"
 #include "softcuda/api/capture.h"
 #include "softcuda/api/control.h"
 #include "softcuda/api/stream.h"
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/engine.h"
-#include "softcuda/engine/meet.h"
+#include "softcuda/engine/rendezvous.h"
 #include "softcuda/engine/order.h"
 #include "softcuda/engine/soft.h"
 #include "softcuda/engine/wait.h"
@@ -130,15 +130,15 @@ static const softcuda_meetings meetings = {
     stream_is,
     seat_new,
     seat_free,
-    attend_issue,
+    visits_issue,
     call_drop,
-    attend_meeting,
+    visits_meeting,
     meeting_drop,
-    attend_join,
+    visits_join,
     await,
-    attend_fail,
-    meet_touch,
-    meet_flow,
+    visits_fail,
+    rendezvous_touch,
+    rendezvous_flow,
     say,
     hear,
     word_free,

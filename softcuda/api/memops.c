@@ -18,7 +18,7 @@
 #include "softcuda/engine/alloc.h"
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/engine.h"
-#include "softcuda/engine/meet.h"
+#include "softcuda/engine/rendezvous.h"
 #include "softcuda/engine/soft.h"
 #include "softcuda/engine/work.h"
 

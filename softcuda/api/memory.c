@@ -11,7 +11,7 @@
 #include "softcuda/api/capture.h"
 #include "softcuda/api/issue.h"
 #include "softcuda/api/stream.h"
-#include "softcuda/check/fresh.h"
+#include "softcuda/check/pinned_pattern.h"
 #include "softcuda/check/labels.h"
 #include "softcuda/check/race.h"
 #include "softcuda/check/unwritten.h"
@@ -46,7 +46,7 @@ static void *take(size_t bytes, enum side side, CUcontext ctx)
     /* New memory holds anything.  With a seed it is something else every time,
      * so that reading it before writing shows as a difference. */
     if (side == SIDE_PINNED) {
-        fresh_fill(alloc, soft.set.seed);
+        pinned_pattern_fill(alloc, soft.set.seed);
     } else if (soft.set.seed != 0) {
         memset(base, (int)((soft.set.seed * 31 + alloc->number) & 0xFF), bytes);
     }

@@ -18,7 +18,7 @@
  */
 #include "softcuda/check/unwritten.h"
 
-#include "softcuda/check/fresh.h"
+#include "softcuda/check/pinned_pattern.h"
 #include "softcuda/check/labels.h"
 #include "softcuda/check/report.h"
 #include "softcuda/engine/op.h"
@@ -199,7 +199,8 @@ static bool find(const struct alloc *alloc, struct hole range,
 
     for (uint32_t i = above(&alloc->holes, range.first);
          part_of(&alloc->holes, i, range, part); i++) {
-        if (alloc->side == SIDE_DEVICE || fresh_find(alloc, part, least)) {
+        if (alloc->side == SIDE_DEVICE ||
+            pinned_pattern_find(alloc, part, least)) {
             return true;
         }
     }

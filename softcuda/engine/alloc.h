@@ -66,7 +66,8 @@ struct alloc {
     struct shadow shadow;
     struct holes holes;
     uint32_t discards; /* of parts of it */
-    uint64_t fresh;    /* of pinned memory: what it began with, see fresh.c */
+    uint64_t pattern;  /* of pinned memory: what it began with, see
+                          pinned_pattern.c */
     struct labels labels;
     struct flags flags;
 };

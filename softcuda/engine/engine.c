@@ -5,7 +5,7 @@
  * runs as soon as it is issued, so operations run in the order of issue; only
  * what comes after a host function waits until the program synchronizes.  With
  * any other seed operations pile up, and every later call may run some of
- * those whose dependencies are met; ready.c chooses them.
+ * those whose dependencies are met; run_queue.c chooses them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,8 +14,8 @@
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/copiers.h"
 #include "softcuda/engine/flags.h"
-#include "softcuda/engine/meet.h"
-#include "softcuda/engine/ready.h"
+#include "softcuda/engine/rendezvous.h"
+#include "softcuda/engine/run_queue.h"
 #include "softcuda/engine/run.h"
 #include "softcuda/engine/soft.h"
 #include "softcuda/engine/wait.h"
@@ -59,7 +59,7 @@ static bool released; /* in this call something became ready */
 void engine_release(struct op *op)
 {
     if (--op->unmet == 0) {
-        ready_add(op);
+        run_queue_add(op);
         released = true;
     }
 }
@@ -107,7 +107,7 @@ static void look_at_held(void)
             continue;
         }
         held[i] = held[--soft.held];
-        ready_add(op);
+        run_queue_add(op);
         released = true;
     }
 }
@@ -117,7 +117,7 @@ static void execute(struct op *op)
     uint64_t cost = 0, start;
     CUcontext ctx = op->work->ctx;
 
-    ready_remove(op);
+    run_queue_remove(op);
     if (must_be_held(op)) {
         hold(op);
         return;
@@ -141,7 +141,7 @@ static void execute(struct op *op)
 
     flags_ended(op->work, op->end_ns);
     if (op->work->kind == WORK_ARRIVE) {
-        release_all(op->work->u.meet.what);
+        release_all(op->work->u.rendezvous.what);
     }
     tell_end(op);
     wait_news();
@@ -152,7 +152,7 @@ static void execute(struct op *op)
             after->ready_ns = op->end_ns;
         }
         if (--after->unmet == 0) {
-            ready_add(after);
+            run_queue_add(after);
         }
     }
     soft.pending--;
@@ -167,7 +167,7 @@ static void execute(struct op *op)
 static void run_released(void)
 {
     while (released) {
-        struct op *first = ready_first();
+        struct op *first = run_queue_first();
 
         released = first != NULL;
         if (first != NULL) {
@@ -190,7 +190,7 @@ struct mark op_submit(struct op *op)
             execute(op);
             mark.end_ns = op->end_ns;
         } else {
-            ready_add(op);
+            run_queue_add(op);
         }
     }
     return mark;
@@ -260,15 +260,15 @@ static bool any_pending(const struct mark *marks, uint32_t n)
 static void run_needed(uint64_t need)
 {
     for (;;) {
-        struct op *op = ready_choose(need);
+        struct op *op = run_queue_choose(need);
 
         if (op == NULL) {
             return;
         }
         execute(op);
         /* Other ops may run in between, as on a device. */
-        if (soft.set.seed != 0 && ready_is_one_more(512)) {
-            execute(ready_choose(0));
+        if (soft.set.seed != 0 && run_queue_is_one_more(512)) {
+            execute(run_queue_choose(0));
         }
     }
 }
@@ -281,10 +281,10 @@ static bool run_for_held(void)
         return false;
     }
     look_at_held();
-    if (!ready_is_any()) {
+    if (!run_queue_is_any()) {
         return false;
     }
-    execute(ready_choose(0));
+    execute(run_queue_choose(0));
     return true;
 }
 
@@ -303,7 +303,7 @@ bool engine_poll(const struct mark *marks, uint32_t n)
     if (soft.set.seed == 0) {
         run_needed(need);
     } else {
-        op = ready_choose(need);
+        op = run_queue_choose(need);
         if (op != NULL) {
             execute(op);
         }
@@ -316,8 +316,8 @@ bool engine_poll(const struct mark *marks, uint32_t n)
 
 void engine_run_all(void)
 {
-    while (ready_is_any()) {
-        execute(ready_choose(0));
+    while (run_queue_is_any()) {
+        execute(run_queue_choose(0));
     }
 }
 
@@ -335,10 +335,10 @@ void engine_pump(void)
         }
         return;
     }
-    while (ready_is_one_more(256)) {
-        execute(ready_choose(0));
+    while (run_queue_is_one_more(256)) {
+        execute(run_queue_choose(0));
     }
-    while (ready_is_any() && soft.pending > MAX_PENDING) {
-        execute(ready_choose(0));
+    while (run_queue_is_any() && soft.pending > MAX_PENDING) {
+        execute(run_queue_choose(0));
     }
 }

@@ -42,7 +42,7 @@ struct op *op_new(void)
     op->own.kind = WORK_NONE;
     op->work = &op->own;
     op->ready_ns = soft.host->ns;
-    op->ready_index = OP_NOT_READY;
+    op->queue_index = OP_NOT_QUEUED;
     return op;
 }
 

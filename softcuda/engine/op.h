@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OP_NOT_READY 0xFFFFFFFFu
+#define OP_NOT_QUEUED 0xFFFFFFFFu
 
 /* A reference to an op that does not keep it.  Ops are recycled once they have
  * run; after that only the serial and the end time matter. */
@@ -40,7 +40,7 @@ struct op {
     uint64_t ready_ns, end_ns;
 
     uint64_t need;
-    uint32_t unmet, ready_index;
+    uint32_t unmet, queue_index;
     struct mark *deps;
     uint32_t n_deps, deps_room;
     struct op **succ;

@@ -15,7 +15,7 @@
 #include "softcuda/engine/copiers.h"
 #include "softcuda/engine/costs.h"
 #include "softcuda/engine/flags.h"
-#include "softcuda/engine/meet.h"
+#include "softcuda/engine/rendezvous.h"
 #include "softcuda/engine/op.h"
 #include "softcuda/engine/peer.h"
 #include "softcuda/engine/soft.h"
@@ -279,13 +279,13 @@ bool run_op(struct op *op, uint64_t *cost_ns)
         run_poke(work, &sink);
         break;
     case WORK_ARRIVE:
-        visit_arrive(work->u.meet.what, op);
+        visit_arrive(work->u.rendezvous.what, op);
         break;
     case WORK_LEAVE:
-        visit_leave(work->u.meet.what);
+        visit_leave(work->u.rendezvous.what);
         break;
-    case WORK_MEET:
-        *cost_ns = meet_run(work->u.meet.what, touch_for);
+    case WORK_RENDEZVOUS:
+        *cost_ns = rendezvous_run(work->u.rendezvous.what, touch_for);
         break;
     case WORK_CALL:
     case WORK_NONE:

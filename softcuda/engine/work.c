@@ -111,8 +111,8 @@ const char *work_name(const struct work *work)
     case WORK_CALL:
     case WORK_ARRIVE:
     case WORK_LEAVE:
-    case WORK_MEET:
-        return work->u.meet.name;
+    case WORK_RENDEZVOUS:
+        return work->u.rendezvous.name;
     case WORK_NONE:
         break;
     }

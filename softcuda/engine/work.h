@@ -29,7 +29,7 @@ enum work_kind {
     WORK_CALL,  /* in a graph: a call of a meeting, a new visit each launch */
     WORK_ARRIVE,
     WORK_LEAVE, /* the begin and the end of a visit */
-    WORK_MEET   /* what all visits of a meeting do together */
+    WORK_RENDEZVOUS /* what all visits of a meeting do together */
 };
 
 struct kernel {
@@ -71,7 +71,7 @@ struct work {
         struct {
             const char *name;
             void *what; /* the call, the visit, or the meeting */
-        } meet;
+        } rendezvous;
     } u;
     struct shared *kept; /* the event, or what else the work is about */
     char *blob; /* kernel: argument pointers and values; copy: staged bytes */

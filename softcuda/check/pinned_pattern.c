@@ -1,5 +1,5 @@
 /*
- * fresh.c - what new pinned memory holds, and where it still holds it.
+ * pinned_pattern.c - what new pinned memory holds, and where it still holds it.
  *
  * The CPU writes pinned memory without a call.  So each word of 8 bytes begins
  * as a number of its own, which depends on the allocation and on the place in
@@ -10,7 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/check/fresh.h"
+#include "softcuda/check/pinned_pattern.h"
 
 #include <string.h>
 
@@ -28,13 +28,13 @@ static uint64_t number(uint64_t key, uint64_t at)
     return x ^ (x >> 31);
 }
 
-void fresh_fill(struct alloc *alloc, uint64_t seed)
+void pinned_pattern_fill(struct alloc *alloc, uint64_t seed)
 {
     char *to = (char *)alloc->base;
 
-    alloc->fresh = number(number(0, seed), alloc->number);
+    alloc->pattern = number(number(0, seed), alloc->number);
     for (size_t at = 0; at < alloc->bytes; at += WORD) {
-        const uint64_t word = number(alloc->fresh, at);
+        const uint64_t word = number(alloc->pattern, at);
         const size_t left = alloc->bytes - at;
 
         memcpy(to + at, &word, left < WORD ? left : WORD);
@@ -46,10 +46,11 @@ static bool is_fresh(const struct alloc *alloc, size_t at)
     uint64_t word;
 
     memcpy(&word, (const char *)alloc->base + at, WORD);
-    return word == number(alloc->fresh, at);
+    return word == number(alloc->pattern, at);
 }
 
-bool fresh_find(const struct alloc *alloc, struct hole *range, size_t least)
+bool pinned_pattern_find(const struct alloc *alloc, struct hole *range,
+                         size_t least)
 {
     size_t first = (range->first + WORD - 1) / WORD * WORD, at;
 

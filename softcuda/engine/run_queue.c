@@ -1,14 +1,14 @@
 /*
- * ready.c - see ready.h.
+ * run_queue.c - see run_queue.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/engine/ready.h"
+#include "softcuda/engine/run_queue.h"
 
 #include "softcuda/engine/soft.h"
 
-static struct op **ready;
-static uint32_t n_ready, ready_room;
+static struct op **queue;
+static uint32_t n_queued, queue_room;
 
 static uint64_t random_state;
 static uint32_t eagerness; /* of 256: the chance to run one more op in a call */
@@ -30,7 +30,7 @@ static uint64_t random_next(void)
     return mix(random_state);
 }
 
-void ready_seed(uint64_t seed)
+void run_queue_seed(uint64_t seed)
 {
     static const uint8_t chances[] = { 0, 0, 2, 8, 24, 64, 128, 224 };
 
@@ -40,44 +40,44 @@ void ready_seed(uint64_t seed)
     favour_salt = random_next();
 }
 
-bool ready_is_one_more(uint32_t of)
+bool run_queue_is_one_more(uint32_t of)
 {
-    return n_ready != 0 && random_next() % of < eagerness;
+    return n_queued != 0 && random_next() % of < eagerness;
 }
 
-bool ready_is_any(void)
+bool run_queue_is_any(void)
 {
-    return n_ready != 0;
+    return n_queued != 0;
 }
 
-void ready_add(struct op *op)
+void run_queue_add(struct op *op)
 {
-    if (n_ready == ready_room) {
-        ready = op_grow(ready, &ready_room, sizeof(*ready));
+    if (n_queued == queue_room) {
+        queue = op_grow(queue, &queue_room, sizeof(*queue));
     }
-    op->ready_index = n_ready;
-    ready[n_ready++] = op;
+    op->queue_index = n_queued;
+    queue[n_queued++] = op;
 }
 
-void ready_remove(struct op *op)
+void run_queue_remove(struct op *op)
 {
-    if (op->ready_index != OP_NOT_READY) {
-        struct op *last = ready[--n_ready];
+    if (op->queue_index != OP_NOT_QUEUED) {
+        struct op *last = queue[--n_queued];
 
-        ready[op->ready_index] = last;
-        last->ready_index = op->ready_index;
-        op->ready_index = OP_NOT_READY;
+        queue[op->queue_index] = last;
+        last->queue_index = op->queue_index;
+        op->queue_index = OP_NOT_QUEUED;
     }
 }
 
-struct op *ready_first(void)
+struct op *run_queue_first(void)
 {
     struct op *first = NULL;
 
-    for (uint32_t i = 0; i < n_ready; i++) {
-        if (ready[i]->work->kind != WORK_HOST &&
-            (first == NULL || ready[i]->seq < first->seq)) {
-            first = ready[i];
+    for (uint32_t i = 0; i < n_queued; i++) {
+        if (queue[i]->work->kind != WORK_HOST &&
+            (first == NULL || queue[i]->seq < first->seq)) {
+            first = queue[i];
         }
     }
     return first;
@@ -94,7 +94,7 @@ static uint64_t score(const struct op *op)
     return random_next() | 1;
 }
 
-struct op *ready_choose(uint64_t need)
+struct op *run_queue_choose(uint64_t need)
 {
     struct op *best = NULL;
     uint64_t best_score = 0;
@@ -102,12 +102,12 @@ struct op *ready_choose(uint64_t need)
     if (favourites && random_next() % 32 == 0) {
         favour_salt = random_next();
     }
-    for (uint32_t i = 0; i < n_ready; i++) {
-        if (need == 0 || ready[i]->need == need) {
-            uint64_t s = score(ready[i]);
+    for (uint32_t i = 0; i < n_queued; i++) {
+        if (need == 0 || queue[i]->need == need) {
+            uint64_t s = score(queue[i]);
 
             if (best == NULL || s > best_score) {
-                best = ready[i];
+                best = queue[i];
                 best_score = s;
             }
         }

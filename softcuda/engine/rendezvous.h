@@ -1,10 +1,10 @@
 /*
- * meet.h - meetings of several streams: who is there, and what they know.
+ * rendezvous.h - meetings of several streams: who is there, and what they know.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef SOFTCUDA_MEET_H
-#define SOFTCUDA_MEET_H
+#ifndef SOFTCUDA_RENDEZVOUS_H
+#define SOFTCUDA_RENDEZVOUS_H
 
 #include "softcuda/engine/op.h"
 #include "softcuda/meeting.h"
@@ -12,9 +12,9 @@
 /* Lets a meeting touch memory for one of its visits, as a kernel of that
  * context would.  `from_p` keeps the source of a copy until its destination is
  * touched. */
-typedef bool meet_touch_fn(const struct op *op, CUcontext ctx,
-                           const char **from_p, const void *address,
-                           size_t bytes, int what);
+typedef bool rendezvous_touch_fn(const struct op *op, CUcontext ctx,
+                                 const char **from_p, const void *address,
+                                 size_t bytes, int what);
 
 struct softcuda_visit {
     struct shared shared;
@@ -41,7 +41,7 @@ struct softcuda_meeting {
     softcuda_meeting_fn *run;
     softcuda_over_fn *over;
     void *user;
-    meet_touch_fn *touch; /* set while the meeting is held */
+    rendezvous_touch_fn *touch; /* set while the meeting is held */
     const char *from;
 };
 
@@ -72,9 +72,9 @@ struct op *visit_counts(softcuda_visit *visit, uint32_t i);
 /* Lets the visit's stream go on. */
 void visit_leave(softcuda_visit *visit);
 
-uint64_t meet_run(softcuda_meeting *meeting, meet_touch_fn *touch);
-bool meet_touch(softcuda_meeting *meeting, uint32_t place, const void *address,
-                size_t bytes, int what);
-void meet_flow(softcuda_meeting *meeting, uint32_t from, uint32_t to);
+uint64_t rendezvous_run(softcuda_meeting *meeting, rendezvous_touch_fn *touch);
+bool rendezvous_touch(softcuda_meeting *meeting, uint32_t place,
+                      const void *address, size_t bytes, int what);
+void rendezvous_flow(softcuda_meeting *meeting, uint32_t from, uint32_t to);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * attend.c - visits of meetings, on streams and in graphs.
+ * visits.c - visits of meetings, on streams and in graphs.
  *
  * A visit is two operations of its stream, a begin and an end.  A meeting is
  * an operation of its own: it waits for the begins of its visits, and their
@@ -8,13 +8,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/api/attend.h"
+#include "softcuda/api/visits.h"
 
 #include "softcuda/api/issue.h"
 #include "softcuda/api/stream.h"
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/engine.h"
-#include "softcuda/engine/meet.h"
+#include "softcuda/engine/rendezvous.h"
 #include "softcuda/engine/wait.h"
 #include "softcuda/engine/work.h"
 
@@ -25,13 +25,13 @@ static struct op *visit_op(softcuda_visit *visit, enum work_kind kind)
     struct op *op = op_new();
 
     op->own.kind = kind;
-    op->own.u.meet.name = visit->call->name;
-    op->own.u.meet.what = visit;
+    op->own.u.rendezvous.name = visit->call->name;
+    op->own.u.rendezvous.what = visit;
     op->own.kept = shared_ref(&visit->shared);
     return op;
 }
 
-struct op *attend_begin(softcuda_call *call, CUcontext ctx,
+struct op *visits_begin(softcuda_call *call, CUcontext ctx,
                         softcuda_visit **visit_p)
 {
     softcuda_visit *visit = visit_new(call, ctx);
@@ -43,13 +43,13 @@ struct op *attend_begin(softcuda_call *call, CUcontext ctx,
     return visit_op(visit, WORK_ARRIVE);
 }
 
-void attend_begun(softcuda_visit *visit, struct op *op)
+void visits_begun(softcuda_visit *visit, struct op *op)
 {
     visit_is(visit, &visit->reads, op);
     visit->begin = op_submit(op);
 }
 
-struct op *attend_end(softcuda_visit *visit, bool in_graph)
+struct op *visits_end(softcuda_visit *visit, bool in_graph)
 {
     struct op *op;
 
@@ -62,13 +62,13 @@ struct op *attend_end(softcuda_visit *visit, bool in_graph)
     return op;
 }
 
-void attend_ended(softcuda_visit *visit, struct op *op)
+void visits_ended(softcuda_visit *visit, struct op *op)
 {
     visit_is(visit, &visit->writes, op);
     shared_drop(&visit->shared);
 }
 
-CUresult attend_issue(CUstream handle, softcuda_call *call)
+CUresult visits_issue(CUstream handle, softcuda_call *call)
 {
     CUstream stream;
     CUresult code = stream_issuable(handle, &stream);
@@ -83,22 +83,22 @@ CUresult attend_issue(CUstream handle, softcuda_call *call)
         op = op_new();
         op->own.kind = WORK_CALL;
         op->own.ctx = stream->ctx;
-        op->own.u.meet.name = call->name;
-        op->own.u.meet.what = call;
+        op->own.u.rendezvous.name = call->name;
+        op->own.u.rendezvous.what = call;
         op->own.kept = shared_ref((struct shared *)(void *)call);
         return stream_issue(stream, op);
     }
 
-    op = attend_begin(call, stream->ctx, &visit);
+    op = visits_begin(call, stream->ctx, &visit);
     stream_place(stream, op);
-    attend_begun(visit, op);
+    visits_begun(visit, op);
     stream->tail = visit->begin;
 
-    op = attend_end(visit, false);
+    op = visits_end(visit, false);
     end = seat_stamp(call->seat, visit->epoch);
     vc_join(&stream->vc, &end);
     stream_place(stream, op);
-    attend_ended(visit, op);
+    visits_ended(visit, op);
     stream->tail = op_submit(op);
     return CUDA_SUCCESS;
 }
@@ -111,7 +111,7 @@ static void meeting_free(struct shared *shared)
     free(meeting);
 }
 
-softcuda_meeting *attend_meeting(const char *name, uint32_t places,
+softcuda_meeting *visits_meeting(const char *name, uint32_t places,
                                  softcuda_meeting_fn *run,
                                  softcuda_over_fn *over, void *user)
 {
@@ -133,16 +133,16 @@ softcuda_meeting *attend_meeting(const char *name, uint32_t places,
     meeting->user = user;
 
     op = op_new();
-    op->own.kind = WORK_MEET;
-    op->own.u.meet.name = name;
-    op->own.u.meet.what = meeting;
+    op->own.kind = WORK_RENDEZVOUS;
+    op->own.u.rendezvous.name = name;
+    op->own.u.rendezvous.what = meeting;
     op->own.kept = shared_ref(&meeting->shared);
     op->unmet = 1;
     meeting->mark = op_submit(op);
     return meeting;
 }
 
-void attend_join(softcuda_meeting *meeting, uint32_t place,
+void visits_join(softcuda_meeting *meeting, uint32_t place,
                  softcuda_visit *visit)
 {
     if (visit->n == visit->room) {
@@ -167,7 +167,7 @@ void attend_join(softcuda_meeting *meeting, uint32_t place,
     wait_news();
 }
 
-void attend_fail(softcuda_meeting *meeting)
+void visits_fail(softcuda_meeting *meeting)
 {
     meeting->failed = true;
     if (!meeting->released) {

@@ -1,5 +1,5 @@
 /*
- * meet.c - meetings of several streams: who is there, and what they know.
+ * rendezvous.c - meetings of several streams: who is there, and what they know.
  *
  * What an operation comes after is known when it is issued.  The ends of
  * visits are the exception: they come after visits of other ranks, which may
@@ -10,7 +10,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/engine/meet.h"
+#include "softcuda/engine/rendezvous.h"
 
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/costs.h"
@@ -209,7 +209,7 @@ void visit_is(const softcuda_visit *visit, struct op *who, const struct op *op)
     who->graph = op->graph;
     who->node = op->node;
     who->own.kind = WORK_CALL;
-    who->own.u.meet.name = visit->call->name;
+    who->own.u.rendezvous.name = visit->call->name;
     who->work = &who->own;
 }
 
@@ -262,7 +262,7 @@ static bool all_are_well(const softcuda_meeting *meeting)
     return true;
 }
 
-uint64_t meet_run(softcuda_meeting *meeting, meet_touch_fn *touch)
+uint64_t rendezvous_run(softcuda_meeting *meeting, rendezvous_touch_fn *touch)
 {
     uint64_t bytes = 0, cost = 0;
     bool held = !meeting->failed && all_are_well(meeting);
@@ -280,8 +280,8 @@ uint64_t meet_run(softcuda_meeting *meeting, meet_touch_fn *touch)
     return cost;
 }
 
-bool meet_touch(softcuda_meeting *meeting, uint32_t place, const void *address,
-                size_t bytes, int what)
+bool rendezvous_touch(softcuda_meeting *meeting, uint32_t place,
+                      const void *address, size_t bytes, int what)
 {
     softcuda_visit *visit = meeting->visits[place];
     struct op *who = &visit->reads;
@@ -301,7 +301,7 @@ bool meet_touch(softcuda_meeting *meeting, uint32_t place, const void *address,
     return true;
 }
 
-void meet_flow(softcuda_meeting *meeting, uint32_t from, uint32_t to)
+void rendezvous_flow(softcuda_meeting *meeting, uint32_t from, uint32_t to)
 {
     vc_join(&meeting->visits[to]->inflow, &meeting->visits[from]->reads.at);
 }
