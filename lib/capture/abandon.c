@@ -31,7 +31,7 @@ void gh_record_fail(struct gh_capture *c, struct gh_entry *entry, bool spoilt,
         return;
     }
     gh_message_spoilt(c, entry, text);
-    entry->spoilt = c->stats.iterations + 1;
+    entry->spoilt = c->counts.stats.iterations + 1;
     gh_bank_clear(c->open.bank, entry);
 }
 
@@ -63,7 +63,7 @@ void gh_record_drop(struct gh_capture *c)
     gh_services_unroute(c, false);
     if (c->open.refused) {
         gh_device_graph_destroy(c->dev, graph);
-        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->why.text);
+        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->host.why.text);
     } else if (status == GH_OK || gh_services_capture(c)) {
         gh_device_graph_destroy(c->dev, graph);
         gh_bank_clear(c->open.bank, entry);

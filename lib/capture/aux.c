@@ -30,10 +30,11 @@ struct gh_bound {
 
 static struct gh_bound *find(const struct gh_capture *c, const gh_aux *aux)
 {
-    for (uint32_t i = 0; i < c->n_bound; i++) {
-        if (c->bound[i].bank == aux->bank && c->bound[i].layer == aux->layer &&
-            strcmp(c->bound[i].name, aux->name) == 0) {
-            return &c->bound[i];
+    for (uint32_t i = 0; i < c->beside.n_bound; i++) {
+        if (c->beside.bound[i].bank == aux->bank &&
+            c->beside.bound[i].layer == aux->layer &&
+            strcmp(c->beside.bound[i].name, aux->name) == 0) {
+            return &c->beside.bound[i];
         }
     }
     return NULL;
@@ -43,18 +44,18 @@ static gh_status add(struct gh_capture *c, const gh_aux *aux,
                      struct gh_bound **bound_p, gh_error *err)
 {
     struct gh_bound *bound =
-        realloc(c->bound, (c->n_bound + 1) * sizeof(*bound));
+        realloc(c->beside.bound, (c->beside.n_bound + 1) * sizeof(*bound));
     char *name;
 
     if (bound == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a binding");
     }
-    c->bound = bound;
+    c->beside.bound = bound;
     name = strdup(aux->name);
     if (name == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a binding");
     }
-    *bound_p = &bound[c->n_bound++];
+    *bound_p = &bound[c->beside.n_bound++];
     **bound_p = (struct gh_bound){ .bank = aux->bank,
                                    .layer = aux->layer,
                                    .name = name };
@@ -167,11 +168,11 @@ gh_status gh_capture_bind(struct gh_capture *c, const gh_aux *aux,
 void **gh_aux_give_up(struct gh_capture *c, const struct gh_bank *bank,
                       uint32_t *n_p)
 {
-    void **objects = malloc((c->n_bound + (size_t)1) * sizeof(*objects));
+    void **objects = malloc((c->beside.n_bound + (size_t)1) * sizeof(*objects));
 
     *n_p = 0;
-    for (uint32_t i = 0; objects != NULL && i < c->n_bound; i++) {
-        struct gh_bound *bound = &c->bound[i];
+    for (uint32_t i = 0; objects != NULL && i < c->beside.n_bound; i++) {
+        struct gh_bound *bound = &c->beside.bound[i];
 
         if (bound->bank == bank->number && !bound->is_void) {
             objects[(*n_p)++] = bound->object;
@@ -185,8 +186,8 @@ void **gh_aux_give_up(struct gh_capture *c, const struct gh_bank *bank,
 bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
                     uint32_t segment)
 {
-    for (uint32_t i = 0; i < c->n_bound; i++) {
-        const struct gh_bound *bound = &c->bound[i];
+    for (uint32_t i = 0; i < c->beside.n_bound; i++) {
+        const struct gh_bound *bound = &c->beside.bound[i];
 
         if (bound->is_void && bound->bank == bank->number &&
             reads(c, &c->plan->segments[segment], bound->layer,
@@ -199,11 +200,11 @@ bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
 
 void gh_aux_release_all(struct gh_capture *c)
 {
-    for (uint32_t i = 0; i < c->n_bound; i++) {
-        gh_services_release(c, c->bound[i].object);
-        free(c->bound[i].name);
+    for (uint32_t i = 0; i < c->beside.n_bound; i++) {
+        gh_services_release(c, c->beside.bound[i].object);
+        free(c->beside.bound[i].name);
     }
-    free(c->bound);
-    c->bound = NULL;
-    c->n_bound = 0;
+    free(c->beside.bound);
+    c->beside.bound = NULL;
+    c->beside.n_bound = 0;
 }

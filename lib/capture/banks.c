@@ -125,7 +125,7 @@ static gh_reason admit(struct gh_capture *c, struct gh_bank *bank)
         }
         evict(c, least);
     }
-    return gh_banks_admit(&c->banks, bank, &c->why) == GH_OK
+    return gh_banks_admit(&c->banks, bank, &c->host.why) == GH_OK
                ? GH_REASON_NONE
                : GH_REASON_BANKS;
 }

@@ -26,8 +26,8 @@ static size_t count_left(const struct gh_capture *c)
 
 gh_status gh_borders_create(struct gh_capture *c, gh_error *err)
 {
-    c->left = calloc(count_left(c), sizeof(*c->left));
-    if (c->left == NULL) {
+    c->beside.left = calloc(count_left(c), sizeof(*c->beside.left));
+    if (c->beside.left == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %zu passes",
                        count_left(c));
     }
@@ -37,9 +37,9 @@ gh_status gh_borders_create(struct gh_capture *c, gh_error *err)
 void gh_borders_destroy(struct gh_capture *c)
 {
     for (size_t i = 0; i < count_left(c); i++) {
-        free(c->left[i].outputs);
+        free(c->beside.left[i].outputs);
     }
-    free(c->left);
+    free(c->beside.left);
 }
 
 static uint32_t count_named(const gh_pass *pass)
@@ -81,7 +81,7 @@ void gh_borders_keep(struct gh_capture *c, const gh_pass *pass)
 
     keep_outputs(left, pass);
     left->ran = c->open.number;
-    left->step = c->stats.iterations;
+    left->step = c->counts.stats.iterations;
     left->microbatch = pass->microbatch;
     left->flags = pass->flags & GH_PASS_FORWARD_ONLY;
 }
@@ -117,7 +117,7 @@ last_to_run(const struct gh_bank *bank, const gh_border_key *key, uint32_t slot)
 static struct list list_in_slot(const struct gh_capture *c,
                                 const gh_border_key *key, uint64_t *since_p)
 {
-    const uint32_t chunk = c->fates[key->segment].chunk;
+    const uint32_t chunk = c->settled.fates[key->segment].chunk;
     const struct gh_flight *flight =
         &c->slots->chunks[chunk].flights[key->microbatch];
     const uint32_t slot = flight->slot;
@@ -153,7 +153,7 @@ static struct list list_without_slot(const struct gh_capture *c,
         gh_left_at(c, key->segment, key->direction, GH_SLOT_NONE);
 
     if (left->ran == 0 || left->ran < since ||
-        left->step != c->stats.iterations ||
+        left->step != c->counts.stats.iterations ||
         left->microbatch != key->microbatch || left->flags != key->flags) {
         return (struct list){ 0 };
     }
@@ -165,7 +165,7 @@ static struct list list_without_slot(const struct gh_capture *c,
 static bool may_be_lost(const struct gh_capture *c, const gh_border_key *key)
 {
     const struct gh_flight *flight =
-        &c->slots->chunks[c->fates[key->segment].chunk]
+        &c->slots->chunks[c->settled.fates[key->segment].chunk]
              .flights[key->microbatch];
 
     return flight->slot == GH_FLIGHT_NO_SLOT && flight->waiting != 0 &&

@@ -35,9 +35,9 @@ static inline gh_status gh_call_select_bank(struct gh_capture *c, const gh_pass 
 static inline gh_status gh_call_begin(struct gh_capture *c, const gh_pass *pass,
                                    gh_error *err)
 {
-    if (c->ended != NULL) {
-        gh_order_end(&c->ended->order, &c->streams);
-        c->ended = NULL;
+    if (c->open.ended != NULL) {
+        gh_order_end(&c->open.ended->order, &c->streams);
+        c->open.ended = NULL;
     }
     if (pass->stream != c->streams.last) {
         gh_status status = gh_call_check_stream(c, pass->stream, err);

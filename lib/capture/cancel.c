@@ -20,7 +20,7 @@
  * it again. */
 static void note_dropped(struct gh_capture *c, struct gh_entry *entry)
 {
-    const uint64_t step = c->stats.iterations + 1;
+    const uint64_t step = c->counts.stats.iterations + 1;
 
     if (entry->state != GH_ENTRY_NEW || entry->dropped == step) {
         return;
@@ -38,7 +38,7 @@ void gh_capture_cancel(struct gh_capture *c)
     }
     if (c->open.action == GH_ACTION_RECORD) {
         gh_record_drop(c);
-        if (gh_ask_is_due(c) && !c->parted) {
+        if (gh_ask_is_due(c) && !c->ranks.lost) {
             gh_agree_to_cancel(c);
         }
         note_dropped(c, c->open.entry);
@@ -54,13 +54,13 @@ void gh_capture_cancel(struct gh_capture *c)
 gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
                                  gh_error *err)
 {
-    const struct gh_bank *bank = c->shared;
+    const struct gh_bank *bank = c->ranks.first;
     struct gh_device_before before;
 
     if (bank == NULL) {
         return gh_fail(err, GH_ERR_STATE, "gh_ranks_abort: no bank has ranks");
     }
-    if (c->parted) {
+    if (c->ranks.lost) {
         return GH_OK;
     }
     before = gh_device_enter(c->dev);

@@ -34,19 +34,19 @@ static gh_direction last_direction(const struct gh_capture *c,
 
 static gh_status find_fates(struct gh_capture *c, gh_error *err)
 {
-    c->fates = calloc(c->plan->n_segments, sizeof(*c->fates));
-    if (c->fates == NULL) {
+    c->settled.fates = calloc(c->plan->n_segments, sizeof(*c->settled.fates));
+    if (c->settled.fates == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
     }
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
         const gh_segment *segment = &c->plan->segments[i];
 
-        c->fates[i].chunk = segment->chunk;
-        c->fates[i].last = (uint16_t)last_direction(c, segment);
+        c->settled.fates[i].chunk = segment->chunk;
+        c->settled.fates[i].last = (uint16_t)last_direction(c, segment);
         if (!c->options.enabled) {
-            c->fates[i].never = GH_REASON_DISABLED;
+            c->settled.fates[i].never = GH_REASON_DISABLED;
         } else if (segment->mode != GH_SEGMENT_GRAPHED) {
-            c->fates[i].never = GH_REASON_PLAN;
+            c->settled.fates[i].never = GH_REASON_PLAN;
         }
     }
     return GH_OK;
@@ -70,9 +70,9 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->streams.user = c;
     c->memory = (struct gh_memory){ .streams = &c->streams,
                                     .host = &c->options.host };
-    c->timed_every = options->trace != NULL ? 1 : SAMPLE_EVERY;
-    c->until_timed = 1;
-    c->enters = 1;
+    c->timing.every = options->trace != NULL ? 1 : SAMPLE_EVERY;
+    c->timing.until = 1;
+    c->counts.enters = 1;
 
     status = find_fates(c, err);
     if (status != GH_OK) {
@@ -134,7 +134,7 @@ err_slots:
 err_services:
     gh_services_destroy(c);
 err_fates:
-    free(c->fates);
+    free(c->settled.fates);
 err_capture:
     free(c);
     return status;
@@ -162,12 +162,12 @@ static void destroy_device_objects(struct gh_capture *c)
     gh_works_destroy(c);
     gh_offload_destroy(c->offload);
     gh_memory_close(&c->memory);
-    gh_scratch_free(&c->scratch, c->dev);
+    gh_scratch_free(&c->check.scratch, c->dev);
     /* Where the host captures, its allocator may record events on this
      * stream even after the session has closed.  So the stream is left to
      * the context. */
     if (!gh_services_capture(c)) {
-        gh_device_stream_destroy(c->dev, c->own_stream);
+        gh_device_stream_destroy(c->dev, c->lib_stream);
     }
     if (gh_device_is_stuck(c->dev)) {
         gh_log_line(c->options.log, GH_LOG_WARN,
@@ -200,7 +200,7 @@ void gh_capture_destroy(struct gh_capture *c)
     gh_banks_free(&c->banks);
     gh_slots_destroy(c->slots);
     gh_services_destroy(c);
-    free(c->fates);
+    free(c->settled.fates);
     free(c);
 }
 
@@ -235,25 +235,25 @@ bool gh_capture_has_replayed(const struct gh_capture *c)
 static void set_never(struct gh_capture *c, gh_reason from, gh_reason to)
 {
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
-        if (c->fates[i].never == from) {
-            c->fates[i].never = (uint16_t)to;
+        if (c->settled.fates[i].never == from) {
+            c->settled.fates[i].never = (uint16_t)to;
         }
     }
 }
 
 void gh_capture_pause(struct gh_capture *c)
 {
-    c->paused++;
+    c->host.paused++;
     set_never(c, GH_REASON_NONE, GH_REASON_PAUSED);
 }
 
 bool gh_capture_resume(struct gh_capture *c)
 {
-    if (c->paused == 0) {
+    if (c->host.paused == 0) {
         return false;
     }
-    c->paused--;
-    if (c->paused == 0) {
+    c->host.paused--;
+    if (c->host.paused == 0) {
         set_never(c, GH_REASON_PAUSED, GH_REASON_NONE);
     }
     return true;
@@ -287,11 +287,11 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
         gh_log_line(c->options.log, GH_LOG_INFO,
                     "step %llu ended with %u microbatches that did not run all "
                     "of their passes",
-                    (unsigned long long)c->stats.iterations, held);
+                    (unsigned long long)c->counts.stats.iterations, held);
     }
     gh_messages_end_step(c);
-    c->stats.iterations++;
-    c->first = c->enters;
+    c->counts.stats.iterations++;
+    c->counts.first = c->counts.enters;
     if (c->options.trace != NULL) {
         gh_works_collect(c);
         gh_trace_step_end(c->options.trace);

@@ -97,7 +97,7 @@ static gh_status move_restored(struct gh_capture *c,
                                const struct gh_entry *entry, bool save,
                                const gh_pass *pass, gh_error *err)
 {
-    char *at = (char *)c->scratch.address + results_bytes(entry);
+    char *at = (char *)c->check.scratch.address + results_bytes(entry);
 
     for (uint32_t i = 0; i < entry->n_outputs + entry->script.n; i++) {
         gh_buffer range;
@@ -120,7 +120,7 @@ static gh_status set_results_aside(struct gh_capture *c,
                                    const struct gh_entry *entry, void *stream,
                                    gh_error *err)
 {
-    char *at = c->scratch.address;
+    char *at = c->check.scratch.address;
 
     for (uint32_t i = 0; i < entry->n_outputs; i++) {
         const gh_buffer *output = &entry->outputs[i];
@@ -148,8 +148,8 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
             bytes += gh_memory_align(range.bytes);
         }
     }
-    status = gh_scratch_reserve(&c->scratch, &c->memory, bytes, pass->stream,
-                                err);
+    status = gh_scratch_reserve(&c->check.scratch, &c->memory, bytes,
+                                pass->stream, err);
     if (status != GH_OK) {
         return status;
     }
@@ -161,7 +161,7 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
 static enum gh_check_begun begin(struct gh_capture *c, struct gh_entry *entry,
                                  const gh_pass *pass, gh_error *err)
 {
-    if (gh_scratch_is_held(&c->scratch, c->dev)) {
+    if (gh_scratch_is_held(&c->check.scratch, c->dev)) {
         return gh_replay(c, entry, pass->stream, err) == GH_OK
                    ? GH_CHECK_STANDS
                    : GH_CHECK_NOT_RUN;
@@ -222,7 +222,7 @@ static void differ(struct gh_capture *c, struct gh_entry *entry,
              entry->script.n != 0
                  ? ", and groups where gh_offload_load says"
                  : "");
-    c->stats.check_failures++;
+    c->counts.stats.check_failures++;
     gh_entry_give_up(c, entry, GH_REASON_MISMATCH, text);
 }
 
@@ -247,12 +247,12 @@ static bool is_equal(struct gh_capture *c, struct gh_entry *entry,
     if (gh_device_compare(c->dev, result, eager->address, eager->bytes,
                           pass->stream, &first, &err) != GH_OK) {
         gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
-        c->stats.checks--; /* it was not compared after all */
+        c->counts.stats.checks--; /* it was not compared after all */
         return false;
     }
-    c->scratch.busy = false; /* the compare has waited for the stream */
-    c->compared_outputs++;
-    c->compared_bytes += eager->bytes;
+    c->check.scratch.busy = false; /* the compare has waited for the stream */
+    c->check.outputs++;
+    c->check.bytes += eager->bytes;
     if (first == UINT64_MAX) {
         return true;
     }
@@ -268,7 +268,7 @@ static bool is_equal(struct gh_capture *c, struct gh_entry *entry,
 static void compare(struct gh_capture *c, struct gh_entry *entry,
                     const gh_pass *pass)
 {
-    const char *at = c->scratch.address;
+    const char *at = c->check.scratch.address;
 
     if (pass->n_outputs != entry->n_outputs) {
         differ_in_number(c, entry, "the number of outputs", entry->n_outputs,
@@ -300,7 +300,7 @@ gh_status gh_check_end(struct gh_capture *c, struct gh_entry *entry,
     gh_status status = gh_ranks_await(c, pass->stream, err);
 
     if (status == GH_OK) {
-        c->stats.checks++;
+        c->counts.stats.checks++;
         compare(c, entry, pass);
     }
     if (c->offload != NULL) {

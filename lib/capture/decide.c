@@ -46,9 +46,9 @@ static gh_reason may_record(const struct gh_capture *c)
 {
     uint64_t warmup = c->options.warmup_steps;
 
-    if (c->stats.iterations < warmup ||
+    if (c->counts.stats.iterations < warmup ||
         (c->offload != NULL &&
-         gh_offload_is_profiling(c->offload, c->stats.iterations))) {
+         gh_offload_is_profiling(c->offload, c->counts.stats.iterations))) {
         return GH_REASON_WARMUP;
     }
     /* A profile that takes longer than the warmup counts as warmup. */
@@ -56,7 +56,7 @@ static gh_reason may_record(const struct gh_capture *c)
         warmup = c->offload->profile_steps;
     }
     if (c->options.freeze != 0 &&
-        c->stats.iterations >= warmup + c->options.freeze) {
+        c->counts.stats.iterations >= warmup + c->options.freeze) {
         return GH_REASON_FROZEN;
     }
     return GH_REASON_NONE;
@@ -119,11 +119,11 @@ gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
     bool alike;
 
     c->open.reason = (uint8_t)may_record(c);
-    if (c->open.entry->spoilt > c->stats.iterations) {
+    if (c->open.entry->spoilt > c->counts.stats.iterations) {
         c->open.reason = GH_REASON_WARMUP; /* ranks have none */
     }
-    if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
-        c->eager[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
+    if (c->open.reason == GH_REASON_WARMUP && c->counts.stats.iterations == 0 &&
+        c->counts.eager[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
         gh_message_no_step_ends(c);
     }
     status = gh_decide_alike(c,
@@ -149,7 +149,7 @@ gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
     if (c->open.reason == GH_REASON_PACKED && gh_decide_lacks_sequences(c)) {
         return gh_packed_refuse_none(pass, c->open.bank, err);
     }
-    if (c->parted) {
+    if (c->ranks.lost) {
         return gh_ranks_refuse(c, err);
     }
     /* Its sequences may be missing on this rank only. */

@@ -49,10 +49,11 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
         return pass->direction == GH_FORWARD ? GH_REASON_FORWARD_ONLY
                                              : GH_REASON_PLAN;
     }
-    if (c->fates[pass->segment].never != GH_REASON_NONE) {
+    if (c->settled.fates[pass->segment].never != GH_REASON_NONE) {
         note_capture(c);
-        return gh_decide_lacks_sequences(c) ? GH_REASON_PACKED
-                                            : c->fates[pass->segment].never;
+        return gh_decide_lacks_sequences(c)
+                   ? GH_REASON_PACKED
+                   : c->settled.fates[pass->segment].never;
     }
     if (gh_open_captured(c) != GH_CAPTURING_NO) {
         note_capture(c);
@@ -89,7 +90,7 @@ static GH_COLD gh_status give_up_launching(struct gh_capture *c,
         gh_message_not_now(c);
         return gh_decide_to_leave(c, GH_REASON_INPUT, err);
     }
-    gh_entry_give_up(c, entry, GH_REASON_DEVICE, c->why.text);
+    gh_entry_give_up(c, entry, GH_REASON_DEVICE, c->host.why.text);
     return gh_decide_to_leave(c, GH_REASON_DEVICE, err);
 }
 
@@ -102,7 +103,7 @@ static void replayed(struct gh_capture *c, struct gh_entry *entry)
 static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
                                      struct gh_entry *entry, gh_error *err)
 {
-    switch (gh_check_begin(c, entry, pass, &c->why)) {
+    switch (gh_check_begin(c, entry, pass, &c->host.why)) {
     case GH_CHECK_READY:
         c->open.reason = GH_REASON_CHECK;
         return GH_OK;
@@ -115,7 +116,7 @@ static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
         return gh_fail(err, GH_ERR_DEVICE,
                        "GRAPHHOOKS_CHECK could not restore what %s updates: "
                        "%.100s",
-                       gh_entry_describe(c, entry).text, c->why.text);
+                       gh_entry_describe(c, entry).text, c->host.why.text);
     }
 }
 
@@ -123,7 +124,7 @@ static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
 static inline gh_status launch(struct gh_capture *c, const gh_pass *pass,
                                struct gh_entry *entry, gh_error *err)
 {
-    if (gh_replay(c, entry, pass->stream, &c->why) != GH_OK) {
+    if (gh_replay(c, entry, pass->stream, &c->host.why) != GH_OK) {
         return give_up_launching(c, entry, err);
     }
     replayed(c, entry);
@@ -250,7 +251,7 @@ static GH_COLD void end_timing(struct gh_capture *c)
 static GH_COLD gh_status refused(const struct gh_capture *c, gh_status status,
                                  gh_error *err)
 {
-    return c->parted ? gh_ranks_refuse(c, err) : status;
+    return c->ranks.lost ? gh_ranks_refuse(c, err) : status;
 }
 
 gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
@@ -261,7 +262,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     if (c->open.active) {
         return refuse_open(c, err);
     }
-    c->open.timed = --c->until_timed == 0;
+    c->open.timed = --c->timing.until == 0;
     if (c->open.timed) {
         gh_open_begin_timing(c);
     }
@@ -280,9 +281,9 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
 
     gh_open_name(&c->open, pass);
-    c->open.number = c->enters;
+    c->open.number = c->counts.enters;
     c->open.asked = false;
-    c->open.chunk = c->fates[pass->segment].chunk;
+    c->open.chunk = c->settled.fates[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
     c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
     if (c->open.counted) {
@@ -300,7 +301,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     tell(c, pass, decision);
     c->open.active = true;
     c->open.thread = gh_this_thread();
-    c->enters++;
+    c->counts.enters++;
     if ((pass->flags & GH_CALL_FLAGS) != 0) {
         obey_call(c, pass);
     }

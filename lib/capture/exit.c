@@ -78,8 +78,8 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
         }
     }
     gh_borders_keep(c, pass);
-    c->stats.eager_passes++;
-    c->eager[c->open.reason]++;
+    c->counts.stats.eager_passes++;
+    c->counts.eager[c->open.reason]++;
     gh_message_eager(c);
     return GH_OK;
 }
@@ -131,7 +131,7 @@ bool gh_capture_ends_replayed(struct gh_capture *c, const gh_pass *pass)
         !gh_open_is(&c->open, pass)) {
         return false;
     }
-    c->exits++;
+    c->counts.exits++;
     gh_flight_go_on(c, pass);
     return true;
 }
@@ -142,7 +142,7 @@ gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
     if (!gh_open_is(&c->open, pass)) {
         return refuse_exit(c, pass, err);
     }
-    c->exits++;
+    c->counts.exits++;
     if (c->offload != NULL) {
         return close_and_tell(c, pass, err);
     }

@@ -14,8 +14,8 @@ void gh_flight_note_loose(struct gh_capture *c)
 {
     const uint32_t at = c->streams.at;
 
-    c->loose_used |= UINT64_C(1)
-                     << (at < GH_MAX_EDGES - 1 ? at : GH_MAX_EDGES - 1);
+    c->slotless.used |= UINT64_C(1)
+                        << (at < GH_MAX_EDGES - 1 ? at : GH_MAX_EDGES - 1);
 }
 
 /* Each direction comes once in a flight, and in its turn. */
@@ -63,7 +63,7 @@ static GH_COLD gh_status go_beside(struct gh_capture *c, const gh_pass *pass,
 GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
                                     enum gh_slots_found found, gh_error *err)
 {
-    if (pass->direction > c->fates[pass->segment].last) {
+    if (pass->direction > c->settled.fates[pass->segment].last) {
         return go_beside(c, pass, err);
     }
     if (found == GH_SLOTS_NONE) {

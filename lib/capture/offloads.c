@@ -22,7 +22,7 @@ static struct gh_offload_at at_of(const struct gh_capture *c)
         .stream = c->open.action == GH_ACTION_RECORD ? c->open.capture_stream
                                                      : c->open.stream,
         .forward_only = (c->open.flags & GH_PASS_FORWARD_ONLY) != 0,
-        .paused = c->paused != 0,
+        .paused = c->host.paused != 0,
         .prepares = gh_open_prepares(&c->open),
         .compares = c->open.reason == GH_REASON_CHECK,
     };
@@ -72,7 +72,7 @@ static gh_status recorded(struct gh_capture *c, gh_status status,
         return GH_OK;
     }
     c->open.refused = true;
-    c->why = *why;
+    c->host.why = *why;
     return status == GH_RERUN ? GH_OK : gh_fail(err, status, "%s", why->text);
 }
 
@@ -212,7 +212,7 @@ gh_status gh_capture_flush(struct gh_capture *c, gh_error *err)
 
 void gh_capture_hold(struct gh_capture *c, bool holds)
 {
-    c->holds = holds;
+    c->host.holds = holds;
 }
 
 uint64_t gh_capture_profile_steps(const struct gh_capture *c)
@@ -296,8 +296,8 @@ gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
 {
     const struct gh_instance *first = c->offload->first_queued;
 
-    if (c->holds || (pass->direction == GH_FORWARD &&
-                     pass->microbatch == first->microbatch)) {
+    if (c->host.holds || (pass->direction == GH_FORWARD &&
+                          pass->microbatch == first->microbatch)) {
         return GH_OK;
     }
     return gh_offload_flush(c->offload, err);

@@ -18,7 +18,7 @@ gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
 static inline gh_status gh_offloads_turn(struct gh_capture *c,
                                          const gh_pass *pass, gh_error *err)
 {
-    if ((pass->flags & GH_PASS_FORWARD_ONLY) == 0 && c->paused == 0) {
+    if ((pass->flags & GH_PASS_FORWARD_ONLY) == 0 && c->host.paused == 0) {
         c->offload->trains = true;
     }
     return c->offload->first_queued == NULL ? GH_OK

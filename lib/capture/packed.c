@@ -93,7 +93,7 @@ static gh_status find_block(struct gh_capture *c, uint32_t chunk,
 static struct gh_loose *find_loose(const struct gh_capture *c, uint64_t bytes,
                                    void *stream)
 {
-    for (struct gh_loose *l = c->loose; l != NULL; l = l->next) {
+    for (struct gh_loose *l = c->slotless.first; l != NULL; l = l->next) {
         if (!l->busy && l->bytes >= bytes &&
             gh_order_reach(&l->order, &c->streams, stream)) {
             return l;
@@ -121,8 +121,8 @@ static gh_status add_loose(struct gh_capture *c, uint64_t bytes,
     }
     loose->bytes = bytes;
     gh_order_init(&loose->order);
-    loose->next = c->loose;
-    c->loose = loose;
+    loose->next = c->slotless.first;
+    c->slotless.first = loose;
     *loose_p = loose;
     return GH_OK;
 }
@@ -151,7 +151,7 @@ static gh_status take_loose(struct gh_capture *c, void *stream,
 
 void gh_packed_end_step(struct gh_capture *c)
 {
-    for (struct gh_loose *l = c->loose; l != NULL; l = l->next) {
+    for (struct gh_loose *l = c->slotless.first; l != NULL; l = l->next) {
         if (!l->busy) {
             continue;
         }
@@ -159,17 +159,17 @@ void gh_packed_end_step(struct gh_capture *c)
         l->order.ordered = false;
         l->order.stream = GH_NO_STREAM;
         l->order.marked = 0;
-        l->order.used |= c->loose_used;
+        l->order.used |= c->slotless.used;
     }
-    c->loose_used = 0;
+    c->slotless.used = 0;
 }
 
 void gh_packed_free(struct gh_capture *c)
 {
-    while (c->loose != NULL) {
-        struct gh_loose *loose = c->loose;
+    while (c->slotless.first != NULL) {
+        struct gh_loose *loose = c->slotless.first;
 
-        c->loose = loose->next;
+        c->slotless.first = loose->next;
         gh_order_free(&loose->order, c->dev);
         gh_memory_free(&c->memory, loose->address, loose->bytes);
         free(loose);
@@ -365,7 +365,7 @@ gh_status gh_capture_set_packed(struct gh_capture *c, const gh_packed *packed,
         return status;
     }
     gh_open_name(&c->open, &pass);
-    c->open.number = c->enters;
+    c->open.number = c->counts.enters;
     c->open.action = GH_ACTION_RUN;
     c->open.asked = false;
     c->open.chunk = packed->chunk;

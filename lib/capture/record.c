@@ -36,11 +36,11 @@ static gh_status choose_stream(struct gh_capture *c, void *stream,
 
     c->open.capture_stream = stream;
     if (gh_device_is_legacy(stream)) {
-        if (c->own_stream == NULL) {
-            status = gh_device_stream_create(
-                c->dev, !c->options.legacy_threads, &c->own_stream, err);
+        if (c->lib_stream == NULL) {
+            status = gh_device_stream_create(c->dev, !c->options.legacy_threads,
+                                             &c->lib_stream, err);
         }
-        c->open.capture_stream = c->own_stream;
+        c->open.capture_stream = c->lib_stream;
     }
     return status;
 }
@@ -107,7 +107,7 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
         gh_entry_give_up(c, entry, reason, err.text);
     }
     gh_device_leave(c->dev, before);
-    c->stats.record_ns += gh_now_ns() - start;
+    c->counts.stats.record_ns += gh_now_ns() - start;
     return status == GH_OK;
 }
 
@@ -174,7 +174,7 @@ static gh_status finish(struct gh_capture *c, const gh_pass *pass,
     if (c->open.refused) {
         gh_services_unroute(c, false);
         gh_device_graph_destroy(c->dev, graph);
-        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->why.text);
+        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->host.why.text);
         return GH_RERUN;
     }
 
@@ -285,9 +285,9 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
 
     status = end(c, pass, entry, err);
     gh_device_leave(c->dev, before);
-    c->stats.record_ns += gh_now_ns() - start;
+    c->counts.stats.record_ns += gh_now_ns() - start;
     if (status == GH_RERUN) {
-        c->stats.reruns++;
+        c->counts.stats.reruns++;
         gh_fail(err, GH_RERUN, "%s: %s: run it again",
                 gh_entry_describe(c, entry).text,
                 entry->state != GH_ENTRY_READY ? "recording failed"

@@ -146,9 +146,9 @@ gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
     status = gh_device_copy_launch(c->dev, entry->copy, n, stream, &bytes,
                                    err);
     if (status == GH_OK) {
-        c->stats.copies += (n + GH_COPIES_A_LAUNCH - 1) /
-                           GH_COPIES_A_LAUNCH;
-        c->stats.copied_bytes += bytes;
+        c->counts.stats.copies +=
+            (n + GH_COPIES_A_LAUNCH - 1) / GH_COPIES_A_LAUNCH;
+        c->counts.stats.copied_bytes += bytes;
     }
     return status;
 }

@@ -72,7 +72,7 @@ static inline gh_status gh_launch_graph(struct gh_capture *c,
                                         struct gh_entry *entry, void *stream,
                                         gh_error *err)
 {
-    if (c->spans != NULL) {
+    if (c->spans.all != NULL) {
         return gh_works_launch(c, entry, stream, err);
     }
     return gh_launch_bare(c, entry, stream, err);

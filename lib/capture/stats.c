@@ -25,7 +25,7 @@ static uint32_t slots_used(const struct gh_capture *c)
 
 void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
 {
-    *stats = c->stats;
+    *stats = c->counts.stats;
     stats->slots = slots_used(c);
     for (uint32_t i = 0; i < c->banks.n; i++) {
         stats->recordings += c->banks.all[i]->recordings;
@@ -33,15 +33,15 @@ void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
     }
     stats->static_bytes = c->memory.bytes;
     stats->nodes = c->banks.n_nodes;
-    stats->hook_calls = c->enters - 1 + c->exits;
+    stats->hook_calls = c->counts.enters - 1 + c->counts.exits;
 }
 
 uint64_t gh_capture_eager(const struct gh_capture *c, gh_reason reason)
 {
-    return c->eager[reason];
+    return c->counts.eager[reason];
 }
 
 uint64_t gh_capture_iterations(const struct gh_capture *c)
 {
-    return c->stats.iterations;
+    return c->counts.stats.iterations;
 }

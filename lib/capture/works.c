@@ -27,11 +27,11 @@ gh_status gh_works_create(struct gh_capture *c, gh_error *err)
         return GH_OK;
     }
     before = gh_device_enter(c->dev);
-    status = gh_spans_create(c->dev, ROOM, &c->spans, err);
-    c->spans_ns = gh_now_ns();
+    status = gh_spans_create(c->dev, ROOM, &c->spans.all, err);
+    c->spans.since_ns = gh_now_ns();
     gh_device_leave(c->dev, before);
     if (status == GH_OK && c->offload != NULL) {
-        c->offload->spans = c->spans;
+        c->offload->spans = c->spans.all;
     }
     return status;
 }
@@ -58,9 +58,9 @@ static void tell(void *user, const struct gh_span_what *what, void *stream,
     const bool node = what->work == GH_WORK_NODE;
     struct gh_capture *c = user;
     const struct gh_trace_work work = {
-        .start_ns = c->spans_ns + start_ns,
-        .end_ns = c->spans_ns + end_ns,
-        .lane = !node                         ? lanes[what->work]
+        .start_ns = c->spans.since_ns + start_ns,
+        .end_ns = c->spans.since_ns + end_ns,
+        .lane = !node                        ? lanes[what->work]
                 : what->lane == GH_LANE_COMM ? GH_TRACE_COMM
                                              : GH_TRACE_COMPUTE,
         .stream = stream,
@@ -88,12 +88,12 @@ static void collect(struct gh_capture *c, bool wait)
 {
     struct gh_device_before before;
 
-    if (c->spans == NULL) {
+    if (c->spans.all == NULL) {
         return;
     }
     before = gh_device_enter(c->dev);
     gh_trace_lose(c->options.trace,
-                  gh_spans_collect(c->spans, wait, tell, c));
+                  gh_spans_collect(c->spans.all, wait, tell, c));
     gh_device_leave(c->dev, before);
 }
 
@@ -105,8 +105,8 @@ void gh_works_collect(struct gh_capture *c)
 void gh_works_destroy(struct gh_capture *c)
 {
     collect(c, true);
-    gh_spans_destroy(c->spans);
-    c->spans = NULL;
+    gh_spans_destroy(c->spans.all);
+    c->spans.all = NULL;
 }
 
 GH_COLD gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
@@ -124,31 +124,31 @@ GH_COLD gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
     struct gh_span *span;
     gh_status status;
 
-    if (gh_spans_are_full(c->spans)) {
+    if (gh_spans_are_full(c->spans.all)) {
         gh_works_collect(c);
     }
-    span = gh_spans_begin(c->spans, &what, stream);
+    span = gh_spans_begin(c->spans.all, &what, stream);
     status = gh_launch_bare(c, entry, stream, err);
-    gh_spans_end(c->spans, span);
+    gh_spans_end(c->spans.all, span);
     return status;
 }
 
 bool gh_capture_is_traced(const struct gh_capture *c)
 {
-    return c->spans != NULL;
+    return c->spans.all != NULL;
 }
 
 struct gh_span *gh_capture_node_begin(struct gh_capture *c,
                                       const struct gh_span_what *what,
                                       void *stream)
 {
-    if (gh_spans_are_full(c->spans)) {
+    if (gh_spans_are_full(c->spans.all)) {
         gh_works_collect(c);
     }
-    return gh_spans_begin(c->spans, what, stream);
+    return gh_spans_begin(c->spans.all, what, stream);
 }
 
 void gh_capture_node_end(struct gh_capture *c, struct gh_span *span)
 {
-    gh_spans_end(c->spans, span);
+    gh_spans_end(c->spans.all, span);
 }

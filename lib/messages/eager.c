@@ -27,7 +27,7 @@ void gh_message_not_now(struct gh_capture *c)
 {
     if (!was_logged(c, GH_REASON_INPUT)) {
         snprintf(c->messages->misfit, sizeof(c->messages->misfit), "%.190s",
-                 c->why.text);
+                 c->host.why.text);
     }
 }
 
@@ -150,5 +150,5 @@ void gh_message_no_step_ends(const struct gh_capture *c)
     gh_log_line(c->options.log, GH_LOG_WARN,
                 "no step has ended after %llu passes, so warmup goes on: call "
                 "gh_iteration_end after each step",
-                (unsigned long long)c->eager[GH_REASON_WARMUP]);
+                (unsigned long long)c->counts.eager[GH_REASON_WARMUP]);
 }

@@ -22,9 +22,10 @@ static void describe_passes(const struct gh_capture *c, const gh_stats *s,
                      (unsigned long long)s->eager_passes);
 
     for (gh_reason r = 0; r < GH_REASONS; r++) {
-        if (c->eager[r] != 0) {
+        if (c->counts.eager[r] != 0) {
             n += snprintf(text + n, bytes - (size_t)n, "%s%s %llu", before,
-                          gh_reason_name(r), (unsigned long long)c->eager[r]);
+                          gh_reason_name(r),
+                          (unsigned long long)c->counts.eager[r]);
             before = ", ";
         }
     }
@@ -52,9 +53,9 @@ static void log_ranks_checked(const struct gh_capture *c, const gh_stats *s)
  * compared nothing. */
 static void log_checked(const struct gh_capture *c, const char *passes)
 {
-    const gh_stats *s = &c->stats;
+    const gh_stats *s = &c->counts.stats;
 
-    if (c->options.check == GH_CHECKS_NOTHING || c->enters == 1) {
+    if (c->options.check == GH_CHECKS_NOTHING || c->counts.enters == 1) {
         return;
     }
     if (c->options.check == GH_CHECKS_RANKS) {
@@ -87,8 +88,8 @@ static void log_summary(const struct gh_capture *c, const gh_stats *s,
         snprintf(checked, sizeof(checked),
                  "; %llu checks, which compared %llu outputs of %llu bytes",
                  (unsigned long long)s->checks,
-                 (unsigned long long)c->compared_outputs,
-                 (unsigned long long)c->compared_bytes);
+                 (unsigned long long)c->check.outputs,
+                 (unsigned long long)c->check.bytes);
     }
     if (s->asked != 0) {
         snprintf(asked, sizeof(asked), "; other ranks were asked %llu times",
@@ -129,8 +130,8 @@ void gh_messages_close_summary(struct gh_capture *c, const gh_stats *stats)
 {
     char passes[(GH_REASONS + 1) * 40]; /* each with its name and its count */
 
-    if (c->stats.iterations == 0 &&
-        c->eager[GH_REASON_WARMUP] != 0) {
+    if (c->counts.stats.iterations == 0 &&
+        c->counts.eager[GH_REASON_WARMUP] != 0) {
         gh_message_no_step_ends(c);
     }
     gh_messages_log_noted(c);

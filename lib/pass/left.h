@@ -26,9 +26,9 @@ static inline struct gh_left *gh_left_at(const struct gh_capture *c,
 {
     const uint32_t slots = c->options.max_slots;
 
-    return &c->left[((size_t)segment * GH_DIRECTIONS + direction) *
-                        (slots + 1) +
-                    (slot == GH_SLOT_NONE ? slots : slot)];
+    return &c->beside.left[((size_t)segment * GH_DIRECTIONS + direction) *
+                               (slots + 1) +
+                           (slot == GH_SLOT_NONE ? slots : slot)];
 }
 
 #endif

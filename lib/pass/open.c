@@ -19,13 +19,13 @@ void gh_open_give_slot_up(struct gh_capture *c)
 
 void gh_open_begin_timing(struct gh_capture *c)
 {
-    c->until_timed = c->timed_every;
+    c->timing.until = c->timing.every;
     c->open.start_ns = gh_now_ns();
 }
 
 void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns)
 {
-    c->stats.hook_ns += c->timed_every * (gh_now_ns() - start_ns);
+    c->counts.stats.hook_ns += c->timing.every * (gh_now_ns() - start_ns);
 }
 
 void gh_open_trace(struct gh_capture *c, gh_status status)

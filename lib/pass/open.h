@@ -41,6 +41,8 @@ struct gh_open_pass {
     struct gh_entry *entry; /* NULL when the pass holds no slot */
     uint64_t start_ns;      /* of enter, when timed */
     uintptr_t thread;       /* that has entered it; gh_this_thread() */
+    struct gh_slot *ended; /* whose flight has ended: what the host issues until
+                              the next pass is entered still belongs to it */
 };
 
 /* A number that no other thread has while this one runs. */

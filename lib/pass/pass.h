@@ -40,40 +40,57 @@ struct gh_capture {
     struct gh_device *dev; /* NULL: disabled, and no driver was found */
     struct gh_capture_options options;
     struct gh_slots *slots;
-    struct gh_segment_fate *fates; /* by segment */
-    struct gh_answer *answers;     /* by chunk; services.c */
+    struct {
+        struct gh_segment_fate *fates; /* by segment */
+        struct gh_answer *answers;     /* by chunk; services.c */
+    } settled;
     struct gh_banks banks;
-    struct gh_bank *shared; /* the first bank that has ranks; NULL: none has */
-    struct gh_loose *loose; /* packed.c */
-    uint64_t loose_used; /* bit i: a pass without a slot was on stream i, in
-                            this step; those past the last share one */
-    struct gh_left *left; /* [segment][direction][slot, or none of them] */
-    struct gh_bound *bound; /* tensors that graphs read; aux.c */
-    uint32_t n_bound;
+    struct {
+        struct gh_bank *first; /* the first bank that has ranks; NULL: none */
+        bool lost;             /* they are given up: the session only closes */
+        gh_error why;          /* with rank and pass */
+    } ranks;
+    struct {
+        struct gh_loose *first; /* packed.c */
+        uint64_t used; /* bit i: a pass without a slot was on stream i, in
+                          this step; those past the last share one */
+    } slotless;
+    struct {
+        struct gh_left *left; /* [segment][direction][slot, or none of them] */
+        struct gh_bound *bound; /* tensors that graphs read; aux.c */
+        uint32_t n_bound;
+    } beside; /* the inputs of a pass */
+    struct {
+        uint64_t every, until; /* the next pass that is timed */
+    } timing;
     struct gh_open_pass open;
-    struct gh_slot *ended; /* whose flight has ended: what the host issues until
-                              the next pass is entered still belongs to it */
-    uint32_t paused;
-    bool holds; /* commits that wait are flushed right after the next passes */
-    uint64_t enters, exits; /* enters: the number of the next pass, from 1 */
-    uint64_t first;         /* the first pass of this step */
-    uint64_t timed_every, until_timed;
+    struct {
+        uint64_t enters, exits; /* enters: the number of the next pass, from
+                                   1 */
+        uint64_t first;         /* the first pass of this step */
+        gh_stats stats;
+        uint64_t eager[GH_REASONS]; /* passes, by why they ran eagerly */
+    } counts;
+    struct {
+        uint32_t paused;
+        bool holds;   /* commits that wait are flushed right after the next
+                         passes */
+        gh_error why; /* of a call that failed and that it is not told of */
+    } host;
 
-    void *own_stream; /* records what the legacy stream cannot */
+    void *lib_stream; /* records what the legacy stream cannot */
     struct gh_streams streams;
     struct gh_memory memory;
     struct gh_offload *offload; /* NULL: nothing is offloaded */
-    struct gh_spans *spans;     /* NULL: nothing is traced */
-    uint64_t spans_ns;          /* when they count from */
-    struct gh_scratch scratch;  /* of GRAPHHOOKS_CHECK */
-    bool parted;         /* the ranks of a bank: the session only closes */
-    gh_error why_parted; /* with rank and pass */
-    gh_error why; /* of a call that failed and that no host is told of */
+    struct {
+        struct gh_spans *all; /* NULL: nothing is traced */
+        uint64_t since_ns;    /* when they count from */
+    } spans;
+    struct {
+        struct gh_scratch scratch;
+        uint64_t outputs, bytes; /* that were compared */
+    } check;                     /* GRAPHHOOKS_CHECK */
     struct gh_messages *messages;
-    uint64_t compared_outputs, compared_bytes; /* by GRAPHHOOKS_CHECK */
-
-    gh_stats stats;
-    uint64_t eager[GH_REASONS]; /* passes, by why they ran eagerly */
 };
 
 /* Whether the host captures the open pass's stream.  The driver is asked

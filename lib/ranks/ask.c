@@ -21,7 +21,7 @@ static void write_words(const struct gh_capture *c, enum gh_meeting place,
     const uint32_t flags = c->open.flags & ~(uint32_t)GH_CALL_FLAGS;
 
     words[GH_SAID_HEAD] = gh_place_head(place, answer, reason);
-    words[GH_SAID_STEP] = c->stats.iterations;
+    words[GH_SAID_STEP] = c->counts.stats.iterations;
     words[GH_SAID_WORK] =
         (uint64_t)flags << 48 | (uint64_t)c->open.variant << 40 |
         (uint64_t)c->open.direction << 32 | c->open.segment;
@@ -133,13 +133,13 @@ gh_status gh_ask_about_pass(struct gh_capture *c, gh_action action,
     if (status != GH_OK) {
         return status;
     }
-    c->stats.checks++;
+    c->counts.stats.checks++;
     for (uint32_t i = 1; i < gh_comm_size(c->open.bank->comm); i++) {
         const uint64_t *theirs = all + (size_t)i * GH_SAID;
 
         if (gh_place_answer(theirs) != gh_place_answer(all)) {
             *alike_p = false;
-            c->stats.check_failures++;
+            c->counts.stats.check_failures++;
             say_unlike(c, all, theirs, i);
             break;
         }

@@ -20,7 +20,7 @@ static struct gh_bank *widest(const struct gh_capture *c)
 {
     struct gh_bank *found = NULL;
 
-    for (struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
+    for (struct gh_bank *b = c->ranks.first; b != NULL; b = b->next_shared) {
         if (found == NULL ||
             gh_comm_size(b->comm) > gh_comm_size(found->comm)) {
             found = b;
@@ -31,12 +31,12 @@ static struct gh_bank *widest(const struct gh_capture *c)
 
 bool gh_together_can(const struct gh_capture *c)
 {
-    return c->shared != NULL;
+    return c->ranks.first != NULL;
 }
 
 bool gh_together_compares(const struct gh_capture *c)
 {
-    return c->options.check == GH_CHECKS_RANKS && c->shared != NULL;
+    return c->options.check == GH_CHECKS_RANKS && c->ranks.first != NULL;
 }
 
 /* ---- meeting ------------------------------------------------------------- */
@@ -48,7 +48,7 @@ static gh_status follow(struct gh_capture *c, struct gh_bank *bank,
     gh_status status;
     gh_error why;
 
-    if (c->parted) {
+    if (c->ranks.lost) {
         return gh_ranks_refuse(c, err);
     }
     before = gh_device_enter(c->dev);
@@ -123,7 +123,7 @@ gh_status gh_together_largest(struct gh_capture *c, void *stream, double *ns,
     struct gh_bank *bank = widest(c);
     const uint64_t mine[GH_SAID] = {
         [GH_SAID_HEAD] = gh_place_head(GH_AT_TIMES, ns == NULL, GH_REASON_NONE),
-        [GH_SAID_STEP] = c->stats.iterations,
+        [GH_SAID_STEP] = c->counts.stats.iterations,
         [GH_SAID_WORK] = n,
     };
     const uint64_t *all;
@@ -150,7 +150,7 @@ gh_status gh_together_compare(struct gh_capture *c, void *stream,
     struct gh_bank *bank = widest(c);
     const uint64_t mine[GH_SAID] = {
         [GH_SAID_HEAD] = gh_place_head(GH_AT_RUN, 0, GH_REASON_NONE),
-        [GH_SAID_STEP] = c->stats.iterations,
+        [GH_SAID_STEP] = c->counts.stats.iterations,
         [GH_SAID_WORK] = (uint64_t)run->early << 32 |
                          (uint64_t)(run->backward + 1) << 16 |
                          (run->forward + 1),
@@ -164,13 +164,13 @@ gh_status gh_together_compare(struct gh_capture *c, void *stream,
     if (status != GH_OK) {
         return status;
     }
-    c->stats.checks++;
+    c->counts.stats.checks++;
     for (uint32_t i = 1; i < gh_comm_size(bank->comm) && *alike_p; i++) {
         const uint64_t *theirs = all + (size_t)i * GH_SAID;
 
         if (theirs[GH_SAID_MORE] != all[GH_SAID_MORE]) {
             *alike_p = false;
-            c->stats.check_failures++;
+            c->counts.stats.check_failures++;
             gh_place_describe(c, mine, where, sizeof(where));
             gh_log_line(c->options.log, GH_LOG_WARN,
                         "GRAPHHOOKS_CHECK: the ranks of bank %u part %s: rank "

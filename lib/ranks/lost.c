@@ -35,7 +35,7 @@ static void describe(const struct gh_capture *c, const struct gh_bank *bank,
     const bool passed = c->open.bank != NULL && c->open.bank->comm != NULL;
     const struct gh_bank *at = passed ? c->open.bank : bank;
     const bool named = at->name[0] != '\0';
-    const uint32_t over = c->open.number < c->first;
+    const uint32_t over = c->open.number < c->counts.first;
     char extent[EXTENT_BYTES];
 
     gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], extent,
@@ -44,17 +44,16 @@ static void describe(const struct gh_capture *c, const struct gh_bank *bank,
              "rank %u of %u, step %llu, %s %s, microbatch %u, bank %u%s%.*s%s",
              at->comm != NULL ? gh_comm_rank(at->comm) : 0,
              at->comm != NULL ? gh_comm_size(at->comm) : 1,
-             (unsigned long long)(c->stats.iterations - over), extent,
+             (unsigned long long)(c->counts.stats.iterations - over), extent,
              gh_direction_names[c->open.direction], c->open.microbatch,
              at->number, named ? " (" : "",
-             gh_shown_bytes(at->name, BANK_BYTES), at->name,
-             named ? ")" : "");
+             gh_shown_bytes(at->name, BANK_BYTES), at->name, named ? ")" : "");
 }
 
 /* No earlier bank has the same communicator of the host's. */
 static bool is_first_of(const struct gh_capture *c, const struct gh_bank *bank)
 {
-    const struct gh_bank *at = c->shared;
+    const struct gh_bank *at = c->ranks.first;
 
     while (at != bank && !gh_comm_is_shared(at->comm, bank->comm)) {
         at = at->next_shared;
@@ -67,10 +66,12 @@ void gh_ranks_abort_all(struct gh_capture *c)
     struct gh_device_before before = gh_device_enter(c->dev);
 
     gh_banks_stop(&c->banks);
-    for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
+    for (const struct gh_bank *b = c->ranks.first; b != NULL;
+         b = b->next_shared) {
         gh_comm_abort_begin(b->comm, is_first_of(c, b));
     }
-    for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
+    for (const struct gh_bank *b = c->ranks.first; b != NULL;
+         b = b->next_shared) {
         gh_comm_abort_end(b->comm);
     }
     gh_device_leave(c->dev, before);
@@ -81,15 +82,15 @@ void gh_ranks_note_parting(struct gh_capture *c, const struct gh_bank *bank,
 {
     char where[WHERE_BYTES];
 
-    c->parted = true;
+    c->ranks.lost = true;
     if (c->dev != NULL) {
         gh_device_limit_waits(c->dev, c->options.timeout_s);
     }
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
-        c->fates[i].never = GH_REASON_RANKS;
+        c->settled.fates[i].never = GH_REASON_RANKS;
     }
     describe(c, bank, where, sizeof(where));
-    gh_fail(&c->why_parted, GH_ERR_RANKS, "%s: %s", where, why);
+    gh_fail(&c->ranks.why, GH_ERR_RANKS, "%s: %s", where, why);
     gh_log_line(c->options.log, GH_LOG_WARN,
                 "%s: %s; the graphs are destroyed, and what waits for other "
                 "ranks is aborted",
@@ -99,7 +100,7 @@ void gh_ranks_note_parting(struct gh_capture *c, const struct gh_bank *bank,
 gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
                         const char *why, gh_error *err)
 {
-    if (!c->parted) {
+    if (!c->ranks.lost) {
         gh_ranks_note_parting(c, bank, why);
         gh_ranks_abort_all(c);
     }
@@ -108,7 +109,7 @@ gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
 
 gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err)
 {
-    return gh_fail(err, GH_ERR_RANKS, "%s", c->why_parted.text);
+    return gh_fail(err, GH_ERR_RANKS, "%s", c->ranks.why.text);
 }
 
 gh_status gh_ranks_look(struct gh_capture *c, gh_error *err)
@@ -116,10 +117,11 @@ gh_status gh_ranks_look(struct gh_capture *c, gh_error *err)
     gh_error why;
     char text[240];
 
-    if (c->parted) {
+    if (c->ranks.lost) {
         return gh_ranks_refuse(c, err);
     }
-    for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
+    for (const struct gh_bank *b = c->ranks.first; b != NULL;
+         b = b->next_shared) {
         if (gh_comm_look(b->comm, &why) != GH_OK) {
             snprintf(text, sizeof(text), "the ranks of bank %u: %.200s",
                      b->number, why.text);
@@ -154,7 +156,7 @@ static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
                      "what was issued up to here has not ended in %u s "
                      "(GRAPHHOOKS_TIMEOUT): another rank does not come",
                      c->options.timeout_s);
-            return gh_ranks_part(c, c->shared, why, err);
+            return gh_ranks_part(c, c->ranks.first, why, err);
         }
     }
 }
@@ -175,7 +177,7 @@ gh_status gh_ranks_wait_stream(struct gh_capture *c, void *stream,
                          "gh_ranks_wait: the stream is being captured: end the "
                          "capture first");
     } else {
-        status = c->shared == NULL
+        status = c->ranks.first == NULL
                      ? gh_device_stream_wait(c->dev, stream, err)
                      : wait_for(c, stream, err);
     }
@@ -185,15 +187,15 @@ gh_status gh_ranks_wait_stream(struct gh_capture *c, void *stream,
 
 gh_status gh_ranks_await(struct gh_capture *c, void *stream, gh_error *err)
 {
-    return c->shared == NULL ? GH_OK : wait_for(c, stream, err);
+    return c->ranks.first == NULL ? GH_OK : wait_for(c, stream, err);
 }
 
 void gh_ranks_rest(void *capture)
 {
     struct gh_capture *c = capture;
 
-    for (uint32_t i = 0; i < c->streams.n && c->shared != NULL; i++) {
-        if (!c->parted &&
+    for (uint32_t i = 0; i < c->streams.n && c->ranks.first != NULL; i++) {
+        if (!c->ranks.lost &&
             !gh_device_is_capturing(c->dev, c->streams.all[i])) {
             wait_for(c, c->streams.all[i], NULL);
         }

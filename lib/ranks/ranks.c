@@ -56,7 +56,8 @@ static void write_own(const struct gh_capture *c, const gh_ranks *ranks,
         { "gh_ranks.rank", ranks->rank },
         { "gh_ranks.size", ranks->size },
         { "GH_ABI_MINOR", GH_ABI_MINOR },
-        { "gh_iteration_end, the number of calls,", c->stats.iterations },
+        { "gh_iteration_end, the number of calls,",
+          c->counts.stats.iterations },
         { "the plan", hash_plan(c->plan) },
         { "gh_bank_desc.cp_size", bank->cp_size },
         { "gh_bank_desc.tokens", bank->tokens },
@@ -184,7 +185,7 @@ static gh_status check_fresh(const struct gh_bank *bank, gh_error *err)
 static void share(struct gh_capture *c, struct gh_bank *bank,
                   struct gh_comm *comm)
 {
-    struct gh_bank **at = &c->shared;
+    struct gh_bank **at = &c->ranks.first;
 
     while (*at != NULL && (*at)->number < bank->number) {
         at = &(*at)->next_shared;
@@ -197,7 +198,7 @@ static void share(struct gh_capture *c, struct gh_bank *bank,
 /* Takes the bank out of that list.  None of its graphs is left. */
 static void unshare(struct gh_capture *c, struct gh_bank *bank)
 {
-    struct gh_bank **at = &c->shared;
+    struct gh_bank **at = &c->ranks.first;
 
     while (*at != bank) {
         at = &(*at)->next_shared;
@@ -237,7 +238,8 @@ gh_status gh_ranks_open(struct gh_capture *c, const gh_ranks *ranks,
     gh_status status = find(c, "gh_ranks_set", ranks->bank, &bank, err);
 
     if (status == GH_OK) {
-        status = c->parted ? gh_ranks_refuse(c, err) : check_fresh(bank, err);
+        status =
+            c->ranks.lost ? gh_ranks_refuse(c, err) : check_fresh(bank, err);
     }
     if (status != GH_OK || ranks->size == 1 || c->dev == NULL) {
         return status;
@@ -268,12 +270,12 @@ gh_status gh_ranks_leave(struct gh_capture *c, uint32_t number,
     gh_bank_clear_all(bank);
     unshare(c, bank);
     gh_device_leave(c->dev, before);
-    return c->parted ? gh_ranks_refuse(c, err) : GH_OK;
+    return c->ranks.lost ? gh_ranks_refuse(c, err) : GH_OK;
 }
 
 void gh_ranks_close(struct gh_capture *c)
 {
-    while (c->shared != NULL) {
-        unshare(c, c->shared);
+    while (c->ranks.first != NULL) {
+        unshare(c, c->ranks.first);
     }
 }

@@ -81,7 +81,7 @@ static void turns(gh_direction direction, uint32_t microbatch, bool holds,
     const gh_pass pass = { .direction = direction, .microbatch = microbatch };
 
     begin();
-    c.holds = holds;
+    c.host.holds = holds;
     is_status(gh_offloads_begin(&c, &pass, &err), GH_OK, &err, "a pass begins");
     is_str(calls, wanted, "%s", what);
 }

@@ -121,7 +121,7 @@ gh_status gh_call_check_stream(struct gh_capture *capture, void *stream,
 {
     (void)stream;
     (void)error;
-    capture->enters++;
+    capture->counts.enters++;
     return GH_OK;
 }
 
@@ -217,7 +217,7 @@ static uint32_t n_loose(void)
     uint32_t n = 0;
     const struct {
         void *next;
-    } *l = (const void *)c.loose; /* its first member */
+    } *l = (const void *)c.slotless.first; /* its first member */
 
     for (; l != NULL; l = l->next) {
         n++;
@@ -230,7 +230,7 @@ static void test_slots(void)
     if (!begin(2)) {
         return;
     }
-    c.enters = 40;
+    c.counts.enters = 40;
     is_status(set(3, 0, STREAM), GH_OK, &err, "a microbatch takes a slot");
     is_str(calls, "begin write ", "and its offsets are written");
     c.open.at->order.stream = STREAM;
@@ -287,7 +287,8 @@ static void test_without_slots(void)
     gh_flight_note_loose(&c);
     c.streams.at = 70;
     gh_flight_note_loose(&c);
-    ok(c.loose_used == (UINT64_C(1) << 3 | UINT64_C(1) << (GH_MAX_EDGES - 1)),
+    ok(c.slotless.used ==
+           (UINT64_C(1) << 3 | UINT64_C(1) << (GH_MAX_EDGES - 1)),
        "the streams of passes without a slot are noted");
     gh_packed_end_step(&c);
     order = moved;
@@ -295,8 +296,8 @@ static void test_without_slots(void)
            order->marked == 0 && !order->ordered &&
            order->stream == GH_NO_STREAM,
        "who comes next waits for all of them, as they are then");
-    ok(c.loose_used == 0, "and the next step begins anew");
-    c.loose_used = UINT64_C(1) << 5;
+    ok(c.slotless.used == 0, "and the next step begins anew");
+    c.slotless.used = UINT64_C(1) << 5;
     gh_packed_end_step(&c);
     ok((order->used & UINT64_C(1) << 5) == 0,
        "a step that has not used it adds nothing");

@@ -312,11 +312,11 @@ static void begin(void)
     memset(fates, 0, sizeof(fates));
     c.plan = &plan;
     c.dev = DEVICE;
-    c.fates = fates;
+    c.settled.fates = fates;
     c.options.log = &heard;
     c.options.timeout_s = 4;
-    c.stats.iterations = 6;
-    c.shared = &bank;
+    c.counts.stats.iterations = 6;
+    c.ranks.first = &bank;
     c.open = (struct gh_open_pass){ .segment = 1,
                                     .direction = GH_BACKWARD,
                                     .stream = STREAM,
@@ -386,7 +386,7 @@ static void test_places(void)
         is_status(gh_agree_to_record(&c, &err),
                   cases[i].parts ? GH_ERR_RANKS : GH_OK, &err, "a rank with %s",
                   cases[i].what);
-        ok(c.parted == cases[i].parts, "parts, or does not");
+        ok(c.ranks.lost == cases[i].parts, "parts, or does not");
         ok(strstr(said, cases[i].says) != NULL, "and is described: %s", said);
     }
 }
@@ -578,14 +578,15 @@ static void test_compared_passes(void)
     begin();
     is_status(gh_ask_about_pass(&c, GH_ACTION_REPLAYED, &alike, &err), GH_OK,
               &err, "passes are compared");
-    ok(alike && c.stats.checks == 1 && c.stats.check_failures == 0,
+    ok(alike && c.counts.stats.checks == 1 &&
+           c.counts.stats.check_failures == 0,
        "and alike");
     begin();
     their_answer = GH_ACTION_RUN;
     their_reason = 6;
     changes = answer;
     gh_ask_about_pass(&c, GH_ACTION_REPLAYED, &alike, &err);
-    ok(!alike && c.stats.check_failures == 1, "or not");
+    ok(!alike && c.counts.stats.check_failures == 1, "or not");
     ok(strstr(said, "rank 0 replays") != NULL &&
            strstr(said, "rank 2 runs eagerly") != NULL,
        "which is said: %s", said);
@@ -607,7 +608,7 @@ static void test_parting(void)
         banks[i].comm = &comms[i];
         banks[i].next_shared = i < 3 ? &banks[i + 1] : NULL;
     }
-    c.shared = banks;
+    c.ranks.first = banks;
     c.open.bank = &banks[1];
     snprintf(banks[1].name, sizeof(banks[1].name), "cp4");
     is_status(gh_ranks_part(&c, &banks[1], "it is over", &err), GH_ERR_RANKS,
@@ -657,7 +658,7 @@ static void test_waiting(void)
     is_status(gh_ranks_wait_stream(&c, STREAM, &err), GH_ERR_STATE, &err,
               "one that is captured is not waited for");
     begin();
-    c.shared = NULL;
+    c.ranks.first = NULL;
     gh_ranks_wait_stream(&c, STREAM, &err);
     is_str(calls, "sync ", "without ranks the device waits");
 }
@@ -700,7 +701,7 @@ static void test_times(void)
         banks[i].comm = &comms[i];
         banks[i].next_shared = i < 3 ? &banks[i + 1] : NULL;
     }
-    c.shared = banks;
+    c.ranks.first = banks;
     for (int i = 0; i < 50; i++) {
         ns[i] = i + 1;
     }
@@ -729,7 +730,7 @@ static void test_times(void)
               &err, "a rank that cannot follow parts");
     ok(!was("gather"), "and asks nobody");
     begin();
-    c.parted = true;
+    c.ranks.lost = true;
     is_status(gh_together_largest(&c, STREAM, ns, 2, &who, &err), GH_ERR_RANKS,
               &err, "nor one that has parted");
     is_str(calls, "", "which does nothing");
@@ -749,7 +750,7 @@ static void test_runs(void)
     changed_word = GH_SAID_MORE;
     changed_by = 1;
     gh_together_compare(&c, STREAM, &run, &alike, &err);
-    ok(!alike && c.stats.check_failures == 1 && !c.parted,
+    ok(!alike && c.counts.stats.check_failures == 1 && !c.ranks.lost,
        "another order is no parting");
     ok(strstr(said, "at a run (forward 0, backward none, early): rank 2") !=
            NULL,
@@ -781,12 +782,12 @@ static void test_freeze(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         begin();
         bank.comm = NULL;
-        c.shared = NULL;
+        c.ranks.first = NULL;
         offload.profile_steps = cases[i].profile;
         c.offload = cases[i].profile != 0 ? &offload : NULL;
         c.options.warmup_steps = cases[i].warmup;
         c.options.freeze = cases[i].freeze;
-        c.stats.iterations = cases[i].step;
+        c.counts.stats.iterations = cases[i].step;
         is_status(gh_decide_to_record(&c, &pass, &err), GH_OK, &err,
                   "warmup %d, profile %d, freeze %d: step %d",
                   (int)cases[i].warmup, (int)cases[i].profile,
@@ -861,7 +862,7 @@ static void test_without_sequences(void)
     gh_decide_without(&c, &pass, &err);
     is_str(calls, "", "nor is a bank without ranks");
     begin();
-    c.parted = true;
+    c.ranks.lost = true;
     c.open.reason = GH_REASON_RANKS;
     is_status(gh_decide_without(&c, &pass, &err), GH_ERR_RANKS, &err,
               "ranks that have parted run nothing");
