@@ -74,6 +74,56 @@ def test_a_detach_and_another_attach(kind, scope):
 
 
 @pytest.mark.parametrize("kind, scope", [("dense", ""), ("moe", MOST)])
+@pytest.mark.parametrize("attached", ["one", "both", "together"])
+def test_models_with_one_config(kind, scope, attached):
+    """As an actor and its critic, or the chunks of a pipeline's stage: what
+    is not attached, or not any more, runs as ever."""
+    def train(graphs):
+        training.seed()
+        one = Training(kind)
+        two = Training(kind, config=one.core.config)
+        if graphs and attached == "together":
+            both = graphhooks.megatron.attach([one.core, two.core],
+                                              scope=scope)
+        elif graphs:
+            one.attach(scope)
+            if attached == "both":
+                two.attach(scope)
+        training.seed()
+
+        def steps():
+            for count in COUNTS:
+                one.steps([count])
+                two.steps([count])
+
+        steps()
+        if graphs and attached == "together":
+            assert both.stats()["replays"] > 0
+            both.detach()
+        for each in one, two:
+            if each.attached:
+                assert each.end()["replays"] > 0
+            one.steps([2])  # the other is still attached
+            two.steps([2])
+        assert one.core.config.cuda_graph_impl == "none"
+        steps()
+        return one.state(), two.state()
+
+    for eager, graphed in zip(train(False), train(True)):
+        assert training.differing(eager, graphed) == []
+
+
+def test_models_with_one_config_have_one_scope():
+    one = Training("dense", "attn")
+    two = Training("dense", config=one.core.config)
+    with pytest.raises(graphhooks.Error, match="same config object"):
+        two.attach("mlp")
+    one.end()
+    two.attach("mlp")
+    two.end()
+
+
+@pytest.mark.parametrize("kind, scope", [("dense", ""), ("moe", MOST)])
 @pytest.mark.parametrize("place", ["forward", "loss"])
 def test_an_exception_in_a_schedule(monkeypatch, kind, scope, place):
     class Stops(Exception):

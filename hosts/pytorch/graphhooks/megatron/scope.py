@@ -42,13 +42,17 @@ class Settings:
         """`whole`: all layers together, for which nothing is set."""
         self._before: list = []
         self._layers: list = []
+        self._lent: list = []
+        self._names = names
         words = None if scope == AUTO else words_of(scope, names)
         if config.cuda_graph_impl not in (SEAM, "none"):
             raise Error(
                 f"cuda_graph_impl is {config.cuda_graph_impl!r}, by which "
                 "Megatron makes graphs itself: leave it out, or set it to "
                 f"{SEAM!r}")
-        self.built = config.cuda_graph_impl == SEAM
+        shared = _lent.get(id(config))
+        self.built = (shared.before[0] if shared else
+                      config.cuda_graph_impl) == SEAM
         if whole:
             if words:
                 raise Error("granularity \"chunk\" takes layers whole, and "
@@ -65,6 +69,11 @@ class Settings:
         if words is None:
             words = list(config.cuda_graph_modules) if self.built else []
         same = self.built and set(words) == set(config.cuda_graph_modules)
+        if shared and set(words) != set(config.cuda_graph_modules):
+            raise Error("the model, or another with the same config object, "
+                        "has graphs already, of another scope, which Megatron "
+                        "has in the config: detach it first, or give both one "
+                        "scope, or each a config of its own")
         self.words = words if same and not _is_more(config, offload) \
             else _checked(config, words, offload)
         if not same:
@@ -75,14 +84,17 @@ class Settings:
     def _set(self, names, chunk) -> None:
         configs = {id(m.config): m.config for m in chunk.modules()
                    if hasattr(getattr(m, "config", None), "cuda_graph_impl")}
-        for config in configs.values():
-            self._before.append((config, config.cuda_graph_impl,
-                                 config.cuda_graph_modules))
+        for number, config in configs.items():
+            lent = _lent.setdefault(number, _Lent(config))
+            lent.users += 1
+            self._lent.append(lent)
             config.cuda_graph_impl = SEAM
             config.cuda_graph_modules = self.words
+        # Of models with the same config that are not attached.
+        names.GraphableMegatronModule.cuda_graphs = ()
         for module in chunk.modules():
             if isinstance(module, names.GraphableMegatronModule) \
-                    and not hasattr(module, "cuda_graphs"):
+                    and "cuda_graphs" not in vars(module):
                 module.cuda_graphs = []
                 module.cuda_graph_manual_hooks = []
                 module.cuda_graph_backward_dw_wrapper = None
@@ -95,15 +107,32 @@ class Settings:
                     dispatcher.cuda_dtoh_point = "before_ep_alltoall"
 
     def put_back(self) -> None:
-        for thing, *values in self._before:
-            if len(values) == 2:
-                thing.cuda_graph_impl, thing.cuda_graph_modules = values
-            else:
-                thing.cuda_dtoh_point, = values
+        for lent in self._lent:
+            lent.users -= 1
+            if lent.users == 0:
+                lent.config.cuda_graph_impl, lent.config.cuda_graph_modules \
+                    = lent.before
+                del _lent[id(lent.config)]
+        if self._lent and not _lent:
+            del self._names.GraphableMegatronModule.cuda_graphs
+        for dispatcher, point in reversed(self._before):
+            dispatcher.cuda_dtoh_point = point
         for layer in self._layers:
             del layer.cuda_graphs, layer.cuda_graph_manual_hooks
             del layer.cuda_graph_backward_dw_wrapper
-        self._before, self._layers = [], []
+        self._before, self._layers, self._lent = [], [], []
+
+
+class _Lent:
+    """A config that says by now what its models' layers are to capture."""
+
+    def __init__(self, config):
+        self.config = config
+        self.before = config.cuda_graph_impl, config.cuda_graph_modules
+        self.users = 0  # chunks
+
+
+_lent: dict = {}  # by id; chunks and models may have one object
 
 
 def largest(names, chunks, config, offload) -> list:
