@@ -10,7 +10,7 @@
 
 /*
  * Each of these is called where gh_ask_is_due(), and fails with GH_ERR_RANKS
- * alone: the ranks have parted, and no graph is left.
+ * alone: the ranks are lost, and no graph is left.
  */
 
 /* The capture of the open pass has begun, or has failed to.  Where one rank

@@ -64,7 +64,7 @@ gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
         return GH_OK;
     }
     before = gh_device_enter(c->dev);
-    gh_ranks_note_parting(c, bank, why);
+    gh_ranks_note_lost(c, bank, why);
     gh_capture_cancel(c);
     gh_ranks_abort_all(c);
     gh_device_leave(c->dev, before);

@@ -246,7 +246,7 @@ static GH_COLD void end_timing(struct gh_capture *c)
     }
 }
 
-/* Once the ranks have parted that is the error, whatever else is wrong with the
+/* Once the ranks are lost that is the error, whatever else is wrong with the
  * pass: a host that asks for GH_ERR_RANKS learns it wherever it is. */
 static GH_COLD gh_status refused(const struct gh_capture *c, gh_status status,
                                  gh_error *err)

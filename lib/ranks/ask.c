@@ -15,34 +15,35 @@
 
 /* ---- words --------------------------------------------------------------- */
 
-static void write_words(const struct gh_capture *c, enum gh_meeting place,
+static void write_words(const struct gh_capture *c, enum gh_rendezvous place,
                         uint32_t answer, gh_reason reason, uint64_t *words)
 {
     const uint32_t flags = c->open.flags & ~(uint32_t)GH_CALL_FLAGS;
 
-    words[GH_SAID_HEAD] = gh_place_head(place, answer, reason);
-    words[GH_SAID_STEP] = c->counts.stats.iterations;
-    words[GH_SAID_WORK] =
-        (uint64_t)flags << 48 | (uint64_t)c->open.variant << 40 |
-        (uint64_t)c->open.direction << 32 | c->open.segment;
-    words[GH_SAID_SLOT] = c->open.slot;
-    words[GH_SAID_MORE] = 0;
+    words[GH_WORD_HEAD] = gh_rank_words_head(place, answer, reason);
+    words[GH_WORD_STEP] = c->counts.stats.iterations;
+    words[GH_WORD_WORK] = (uint64_t)flags << 48 |
+                          (uint64_t)c->open.variant << 40 |
+                          (uint64_t)c->open.direction << 32 | c->open.segment;
+    words[GH_WORD_SLOT] = c->open.slot;
+    words[GH_WORD_MORE] = 0;
 }
 
 /* ---- asking -------------------------------------------------------------- */
 
-/* Tells the other ranks this rank's words.  *all_p: the words of each. */
-static gh_status say(struct gh_capture *c, enum gh_meeting place,
-                     uint32_t answer, gh_reason reason,
-                     const uint64_t **all_p, gh_error *err)
+/* Tells the other ranks this rank's words, and collects theirs in *all_p. */
+static gh_status collect_words(struct gh_capture *c, enum gh_rendezvous place,
+                               uint32_t answer, gh_reason reason,
+                               const uint64_t **all_p, gh_error *err)
 {
-    uint64_t mine[GH_SAID];
+    uint64_t mine[GH_WORDS];
     char text[320];
     gh_status status;
     gh_error why;
 
     write_words(c, place, answer, reason, mine);
-    status = gh_place_bring(c, c->open.bank, mine, GH_SAID, all_p, &why);
+    status =
+        gh_rank_words_collect(c, c->open.bank, mine, GH_WORDS, all_p, &why);
     if (status != GH_OK) {
         snprintf(text, sizeof(text), "%s%s%s", why.text,
                  place != GH_AT_ENTER ? ""
@@ -52,29 +53,29 @@ static gh_status say(struct gh_capture *c, enum gh_meeting place,
                  place != GH_AT_ENTER || answer == GH_RANK_GOES_ON
                      ? ""
                      : gh_reason_name(reason));
-        return gh_ranks_part(c, c->open.bank, text, err);
+        return gh_ranks_lost(c, c->open.bank, text, err);
     }
-    return gh_place_compare(c, c->open.bank, mine, *all_p, err);
+    return gh_rank_words_compare(c, c->open.bank, mine, *all_p, err);
 }
 
-gh_status gh_ask(struct gh_capture *c, enum gh_meeting place,
+gh_status gh_ask(struct gh_capture *c, enum gh_rendezvous place,
                  enum gh_rank_answer answer, gh_reason reason,
                  struct gh_verdict *verdict, gh_error *err)
 {
     const uint64_t *all;
-    gh_status status = say(c, place, answer, reason, &all, err);
+    gh_status status = collect_words(c, place, answer, reason, &all, err);
 
     if (status != GH_OK) {
         return status;
     }
     *verdict = (struct gh_verdict){ GH_RANK_GOES_ON, 0, GH_REASON_NONE };
     for (uint32_t i = 0; i < gh_comm_size(c->open.bank->comm); i++) {
-        const uint64_t *theirs = all + (size_t)i * GH_SAID;
+        const uint64_t *theirs = all + (size_t)i * GH_WORDS;
 
-        if (gh_place_answer(theirs) > verdict->answer) {
+        if (gh_rank_words_answer(theirs) > verdict->answer) {
             *verdict = (struct gh_verdict){
-                (enum gh_rank_answer)gh_place_answer(theirs), i,
-                gh_place_reason(theirs)
+                (enum gh_rank_answer)gh_rank_words_answer(theirs), i,
+                gh_rank_words_reason(theirs)
             };
         }
     }
@@ -89,9 +90,8 @@ gh_status gh_ask_follow(struct gh_capture *c, gh_error *err)
         gh_comm_follow(c->open.bank->comm, c->open.stream, &why);
 
     gh_device_leave(c->dev, before);
-    return status == GH_OK
-               ? GH_OK
-               : gh_ranks_part(c, c->open.bank, why.text, err);
+    return status == GH_OK ? GH_OK
+                           : gh_ranks_lost(c, c->open.bank, why.text, err);
 }
 
 /* ---- GRAPHHOOKS_CHECK=ranks ---------------------------------------------- */
@@ -103,21 +103,21 @@ static const char *name_of(gh_action action)
                                         : "runs eagerly";
 }
 
-static void say_unlike(struct gh_capture *c, const uint64_t *first,
-                       const uint64_t *other, uint32_t rank)
+static void log_difference(struct gh_capture *c, const uint64_t *first,
+                           const uint64_t *other, uint32_t rank)
 {
     char where[160];
 
-    gh_place_describe(c, first, where, sizeof(where));
+    gh_rank_words_describe(c, first, where, sizeof(where));
     gh_log_line(c->options.log, GH_LOG_WARN,
                 "GRAPHHOOKS_CHECK: the ranks of bank %u part %s, microbatch "
                 "%u of this one: rank 0 %s (%s), rank %u %s (%s); all run it "
                 "eagerly",
                 c->open.bank->number, where, c->open.microbatch,
-                name_of(gh_place_answer(first)),
-                gh_reason_name(gh_place_reason(first)),
-                rank, name_of(gh_place_answer(other)),
-                gh_reason_name(gh_place_reason(other)));
+                name_of(gh_rank_words_answer(first)),
+                gh_reason_name(gh_rank_words_reason(first)), rank,
+                name_of(gh_rank_words_answer(other)),
+                gh_reason_name(gh_rank_words_reason(other)));
 }
 
 gh_status gh_ask_about_pass(struct gh_capture *c, gh_action action,
@@ -128,19 +128,20 @@ gh_status gh_ask_about_pass(struct gh_capture *c, gh_action action,
 
     *alike_p = true;
     if (status == GH_OK) {
-        status = say(c, GH_AT_PASS, action, c->open.reason, &all, err);
+        status =
+            collect_words(c, GH_AT_PASS, action, c->open.reason, &all, err);
     }
     if (status != GH_OK) {
         return status;
     }
     c->counts.stats.checks++;
     for (uint32_t i = 1; i < gh_comm_size(c->open.bank->comm); i++) {
-        const uint64_t *theirs = all + (size_t)i * GH_SAID;
+        const uint64_t *theirs = all + (size_t)i * GH_WORDS;
 
-        if (gh_place_answer(theirs) != gh_place_answer(all)) {
+        if (gh_rank_words_answer(theirs) != gh_rank_words_answer(all)) {
             *alike_p = false;
             c->counts.stats.check_failures++;
-            say_unlike(c, all, theirs, i);
+            log_difference(c, all, theirs, i);
             break;
         }
     }

@@ -36,14 +36,14 @@ static inline bool gh_ask_is_due(const struct gh_capture *c)
 
 /*
  * Each of these is called where gh_ask_is_due(), and fails with GH_ERR_RANKS
- * alone: the ranks have parted, and no graph is left.
+ * alone: the ranks are lost, and no graph is left.
  */
 
 /* Before the capture begins: what is asked next comes after the stream's
  * work. */
 gh_status gh_ask_follow(struct gh_capture *c, gh_error *err);
 /* Tells the other ranks this rank's answer, and gets the worst of all. */
-gh_status gh_ask(struct gh_capture *c, enum gh_meeting place,
+gh_status gh_ask(struct gh_capture *c, enum gh_rendezvous place,
                  enum gh_rank_answer answer, gh_reason reason,
                  struct gh_verdict *verdict, gh_error *err);
 /* GRAPHHOOKS_CHECK=ranks: the action is decided, and nothing has run.

@@ -29,17 +29,17 @@ static struct gh_bank *widest(const struct gh_capture *c)
     return found;
 }
 
-bool gh_together_can(const struct gh_capture *c)
+bool gh_rank_collect_can(const struct gh_capture *c)
 {
     return c->ranks.first != NULL;
 }
 
-bool gh_together_compares(const struct gh_capture *c)
+bool gh_rank_collect_compares(const struct gh_capture *c)
 {
     return c->options.check == GH_CHECKS_RANKS && c->ranks.first != NULL;
 }
 
-/* ---- meeting ------------------------------------------------------------- */
+/* ---- collecting ---------------------------------------------------------- */
 
 static gh_status follow(struct gh_capture *c, struct gh_bank *bank,
                         void *stream, gh_error *err)
@@ -54,31 +54,31 @@ static gh_status follow(struct gh_capture *c, struct gh_bank *bank,
     before = gh_device_enter(c->dev);
     status = gh_comm_follow(bank->comm, stream, &why);
     gh_device_leave(c->dev, before);
-    return status == GH_OK ? GH_OK : gh_ranks_part(c, bank, why.text, err);
+    return status == GH_OK ? GH_OK : gh_ranks_lost(c, bank, why.text, err);
 }
 
-static gh_status bring(struct gh_capture *c, struct gh_bank *bank,
-                       const uint64_t *mine, uint32_t n,
-                       const uint64_t **all_p, gh_error *err)
+static gh_status collect(struct gh_capture *c, struct gh_bank *bank,
+                         const uint64_t *mine, uint32_t n,
+                         const uint64_t **all_p, gh_error *err)
 {
     gh_error why;
-    gh_status status = gh_place_bring(c, bank, mine, n, all_p, &why);
+    gh_status status = gh_rank_words_collect(c, bank, mine, n, all_p, &why);
 
-    return status == GH_OK ? GH_OK : gh_ranks_part(c, bank, why.text, err);
+    return status == GH_OK ? GH_OK : gh_ranks_lost(c, bank, why.text, err);
 }
 
-/* Brings the words of all ranks here.  The ranks part unless all are in the
+/* Collects the words of all ranks.  The ranks are lost unless all are in the
  * same place. */
-static gh_status meet(struct gh_capture *c, struct gh_bank *bank, void *stream,
-                      const uint64_t *mine, const uint64_t **all_p,
-                      gh_error *err)
+static gh_status collect_at(struct gh_capture *c, struct gh_bank *bank,
+                            void *stream, const uint64_t *mine,
+                            const uint64_t **all_p, gh_error *err)
 {
     gh_status status = follow(c, bank, stream, err);
 
     if (status == GH_OK) {
-        status = bring(c, bank, mine, GH_SAID, all_p, err);
+        status = collect(c, bank, mine, GH_WORDS, all_p, err);
     }
-    return status == GH_OK ? gh_place_compare(c, bank, mine, *all_p, err)
+    return status == GH_OK ? gh_rank_words_compare(c, bank, mine, *all_p, err)
                            : status;
 }
 
@@ -88,7 +88,7 @@ static uint32_t first_that_lacks(const struct gh_bank *bank,
                                  const uint64_t *all)
 {
     for (uint32_t i = 0; i < gh_comm_size(bank->comm); i++) {
-        if (gh_place_answer(all + (size_t)i * GH_SAID) != 0) {
+        if (gh_rank_words_answer(all + (size_t)i * GH_WORDS) != 0) {
             return i;
         }
     }
@@ -105,7 +105,7 @@ static gh_status take_largest(struct gh_capture *c, struct gh_bank *bank,
 
     _Static_assert(sizeof(*ns) == sizeof(*mine), "a time is a word");
     memcpy(mine, ns, n * sizeof(*mine));
-    status = bring(c, bank, mine, n, &all, err);
+    status = collect(c, bank, mine, n, &all, err);
     for (uint32_t i = 0; i < gh_comm_size(bank->comm) && status == GH_OK; i++) {
         for (uint32_t k = 0; k < n; k++) {
             double theirs;
@@ -117,17 +117,19 @@ static gh_status take_largest(struct gh_capture *c, struct gh_bank *bank,
     return status;
 }
 
-gh_status gh_together_largest(struct gh_capture *c, void *stream, double *ns,
-                              uint32_t n, uint32_t *lacks_p, gh_error *err)
+gh_status gh_rank_collect_largest(struct gh_capture *c, void *stream,
+                                  double *ns, uint32_t n, uint32_t *lacks_p,
+                                  gh_error *err)
 {
     struct gh_bank *bank = widest(c);
-    const uint64_t mine[GH_SAID] = {
-        [GH_SAID_HEAD] = gh_place_head(GH_AT_TIMES, ns == NULL, GH_REASON_NONE),
-        [GH_SAID_STEP] = c->counts.stats.iterations,
-        [GH_SAID_WORK] = n,
+    const uint64_t mine[GH_WORDS] = {
+        [GH_WORD_HEAD] =
+            gh_rank_words_head(GH_AT_TIMES, ns == NULL, GH_REASON_NONE),
+        [GH_WORD_STEP] = c->counts.stats.iterations,
+        [GH_WORD_WORK] = n,
     };
     const uint64_t *all;
-    gh_status status = meet(c, bank, stream, mine, &all, err);
+    gh_status status = collect_at(c, bank, stream, mine, &all, err);
 
     *lacks_p = status == GH_OK ? first_that_lacks(bank, all) : GH_NO_RANK;
     if (status != GH_OK || *lacks_p != GH_NO_RANK) {
@@ -143,21 +145,21 @@ gh_status gh_together_largest(struct gh_capture *c, void *stream, double *ns,
 
 /* ---- runs ---------------------------------------------------------------- */
 
-gh_status gh_together_compare(struct gh_capture *c, void *stream,
-                              const struct gh_together_run *run, bool *alike_p,
+gh_status gh_rank_collect_run(struct gh_capture *c, void *stream,
+                              const struct gh_rank_run *run, bool *alike_p,
                               gh_error *err)
 {
     struct gh_bank *bank = widest(c);
-    const uint64_t mine[GH_SAID] = {
-        [GH_SAID_HEAD] = gh_place_head(GH_AT_RUN, 0, GH_REASON_NONE),
-        [GH_SAID_STEP] = c->counts.stats.iterations,
-        [GH_SAID_WORK] = (uint64_t)run->early << 32 |
+    const uint64_t mine[GH_WORDS] = {
+        [GH_WORD_HEAD] = gh_rank_words_head(GH_AT_RUN, 0, GH_REASON_NONE),
+        [GH_WORD_STEP] = c->counts.stats.iterations,
+        [GH_WORD_WORK] = (uint64_t)run->early << 32 |
                          (uint64_t)(run->backward + 1) << 16 |
                          (run->forward + 1),
-        [GH_SAID_MORE] = run->order,
+        [GH_WORD_MORE] = run->order,
     };
     const uint64_t *all;
-    gh_status status = meet(c, bank, stream, mine, &all, err);
+    gh_status status = collect_at(c, bank, stream, mine, &all, err);
     char where[160];
 
     *alike_p = true;
@@ -166,12 +168,12 @@ gh_status gh_together_compare(struct gh_capture *c, void *stream,
     }
     c->counts.stats.checks++;
     for (uint32_t i = 1; i < gh_comm_size(bank->comm) && *alike_p; i++) {
-        const uint64_t *theirs = all + (size_t)i * GH_SAID;
+        const uint64_t *theirs = all + (size_t)i * GH_WORDS;
 
-        if (theirs[GH_SAID_MORE] != all[GH_SAID_MORE]) {
+        if (theirs[GH_WORD_MORE] != all[GH_WORD_MORE]) {
             *alike_p = false;
             c->counts.stats.check_failures++;
-            gh_place_describe(c, mine, where, sizeof(where));
+            gh_rank_words_describe(c, mine, where, sizeof(where));
             gh_log_line(c->options.log, GH_LOG_WARN,
                         "GRAPHHOOKS_CHECK: the ranks of bank %u part %s: rank "
                         "%u issues the nodes in another order than rank 0; "

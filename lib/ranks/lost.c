@@ -1,7 +1,7 @@
 /*
  * lost.c - gives up the other ranks, and waits for them with a time limit.
  *
- * Order: when ranks part, all graphs of the session are destroyed before a
+ * Order: when ranks are lost, all graphs of the session are destroyed before a
  * communicator is aborted, as ncclCommAbort waits for graphs that hold its
  * operations.
  *
@@ -18,7 +18,7 @@
 
 #include <stdio.h>
 
-/* ---- parting ------------------------------------------------------------- */
+/* ---- giving up ----------------------------------------------------------- */
 
 /* A gh_error has 255 bytes.  Names are cut, so that the cause keeps most of
  * them. */
@@ -77,8 +77,8 @@ void gh_ranks_abort_all(struct gh_capture *c)
     gh_device_leave(c->dev, before);
 }
 
-void gh_ranks_note_parting(struct gh_capture *c, const struct gh_bank *bank,
-                           const char *why)
+void gh_ranks_note_lost(struct gh_capture *c, const struct gh_bank *bank,
+                        const char *why)
 {
     char where[WHERE_BYTES];
 
@@ -97,11 +97,11 @@ void gh_ranks_note_parting(struct gh_capture *c, const struct gh_bank *bank,
                 where, why);
 }
 
-gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
+gh_status gh_ranks_lost(struct gh_capture *c, const struct gh_bank *bank,
                         const char *why, gh_error *err)
 {
     if (!c->ranks.lost) {
-        gh_ranks_note_parting(c, bank, why);
+        gh_ranks_note_lost(c, bank, why);
         gh_ranks_abort_all(c);
     }
     return gh_ranks_refuse(c, err);
@@ -125,7 +125,7 @@ gh_status gh_ranks_look(struct gh_capture *c, gh_error *err)
         if (gh_comm_look(b->comm, &why) != GH_OK) {
             snprintf(text, sizeof(text), "the ranks of bank %u: %.200s",
                      b->number, why.text);
-            return gh_ranks_part(c, b, text, err);
+            return gh_ranks_lost(c, b, text, err);
         }
     }
     return GH_OK;
@@ -156,7 +156,7 @@ static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
                      "what was issued up to here has not ended in %u s "
                      "(GRAPHHOOKS_TIMEOUT): another rank does not come",
                      c->options.timeout_s);
-            return gh_ranks_part(c, c->ranks.first, why, err);
+            return gh_ranks_lost(c, c->ranks.first, why, err);
         }
     }
 }

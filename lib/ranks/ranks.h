@@ -19,14 +19,14 @@ gh_status gh_ranks_leave(struct gh_capture *c, uint32_t bank, gh_error *err);
 /* The ranks of a bank cannot go on together.  Says so, with rank and pass,
  * destroys all graphs, and ends what waits for other ranks.  Returns
  * GH_ERR_RANKS with the same text. */
-gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
+gh_status gh_ranks_lost(struct gh_capture *c, const struct gh_bank *bank,
                         const char *why, gh_error *err);
 /* Its two halves: no pass is recorded nor replayed any more, and graphs and
  * communicators end. */
-void gh_ranks_note_parting(struct gh_capture *c, const struct gh_bank *bank,
-                           const char *why);
+void gh_ranks_note_lost(struct gh_capture *c, const struct gh_bank *bank,
+                        const char *why);
 void gh_ranks_abort_all(struct gh_capture *c);
-/* The same error again, for a session whose ranks have parted. */
+/* The same error again, for a session whose ranks are lost. */
 gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err);
 
 /* Asks NCCL, at the end of a step, whether it has found an error.  Never

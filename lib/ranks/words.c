@@ -13,34 +13,33 @@
 
 #include <stdio.h>
 
-uint64_t gh_place_head(enum gh_meeting place, uint32_t answer,
-                       gh_reason reason)
+uint64_t gh_rank_words_head(enum gh_rendezvous place, uint32_t answer,
+                            gh_reason reason)
 {
     return (uint64_t)GH_ABI_MINOR << 32 | (uint64_t)place << 16 |
            (uint64_t)answer << 8 | reason;
 }
 
-static enum gh_meeting place_in(const uint64_t *words)
+static enum gh_rendezvous place_in(const uint64_t *words)
 {
-    return (enum gh_meeting)(words[GH_SAID_HEAD] >> 16 & 0xff);
+    return (enum gh_rendezvous)(words[GH_WORD_HEAD] >> 16 & 0xff);
 }
 
-uint32_t gh_place_answer(const uint64_t *words)
+uint32_t gh_rank_words_answer(const uint64_t *words)
 {
-    return words[GH_SAID_HEAD] >> 8 & 0xff;
+    return words[GH_WORD_HEAD] >> 8 & 0xff;
 }
 
-gh_reason gh_place_reason(const uint64_t *words)
+gh_reason gh_rank_words_reason(const uint64_t *words)
 {
-    return words[GH_SAID_HEAD] & 0xff;
+    return words[GH_WORD_HEAD] & 0xff;
 }
 
 static bool is_same_place(const uint64_t *a, const uint64_t *b)
 {
-    return place_in(a) == place_in(b) &&
-           a[GH_SAID_STEP] == b[GH_SAID_STEP] &&
-           a[GH_SAID_WORK] == b[GH_SAID_WORK] &&
-           a[GH_SAID_SLOT] == b[GH_SAID_SLOT];
+    return place_in(a) == place_in(b) && a[GH_WORD_STEP] == b[GH_WORD_STEP] &&
+           a[GH_WORD_WORK] == b[GH_WORD_WORK] &&
+           a[GH_WORD_SLOT] == b[GH_WORD_SLOT];
 }
 
 /* ---- for people ---------------------------------------------------------- */
@@ -56,13 +55,13 @@ static void chunk_text(uint32_t chunk, char *text, size_t bytes)
 
 static void describe_run(const uint64_t *words, char *text, size_t bytes)
 {
-    const uint64_t work = words[GH_SAID_WORK];
+    const uint64_t work = words[GH_WORD_WORK];
     char forward[24], backward[24];
 
     chunk_text(work & 0xffff, forward, sizeof(forward));
     chunk_text(work >> 16 & 0xffff, backward, sizeof(backward));
     snprintf(text, bytes, "in step %llu at a run (forward %s, backward %s%s)",
-             (unsigned long long)words[GH_SAID_STEP], forward, backward,
+             (unsigned long long)words[GH_WORD_STEP], forward, backward,
              (work >> 32 & 1) != 0 ? ", early" : "");
 }
 
@@ -73,28 +72,28 @@ static void describe_pass(const struct gh_capture *c, const uint64_t *words,
                                          [GH_AT_EXIT] = " (its end)",
                                          [GH_AT_CHECK] = " (compared)",
                                          [GH_AT_PASS] = "" };
-    const uint32_t segment = (uint32_t)words[GH_SAID_WORK];
-    const uint32_t direction = words[GH_SAID_WORK] >> 32 & 0xff;
+    const uint32_t segment = (uint32_t)words[GH_WORD_WORK];
+    const uint32_t direction = words[GH_WORD_WORK] >> 32 & 0xff;
     char slot[24] = "no slot", extent[46];
 
     if (segment >= c->plan->n_segments || direction > GH_WGRAD) {
         snprintf(text, bytes, "where no pass is");
         return;
     }
-    if ((uint32_t)words[GH_SAID_SLOT] != GH_SLOT_NONE) {
-        snprintf(slot, sizeof(slot), "slot %u", (uint32_t)words[GH_SAID_SLOT]);
+    if ((uint32_t)words[GH_WORD_SLOT] != GH_SLOT_NONE) {
+        snprintf(slot, sizeof(slot), "slot %u", (uint32_t)words[GH_WORD_SLOT]);
     }
     gh_plan_extent(c->plan, &c->plan->segments[segment], extent,
                    sizeof(extent));
     snprintf(text, bytes, "in step %llu at %s %s%s, %s%s",
-             (unsigned long long)words[GH_SAID_STEP], extent,
+             (unsigned long long)words[GH_WORD_STEP], extent,
              gh_direction_names[direction],
-             (words[GH_SAID_WORK] >> 40 & 0xff) == 0 ? "" : " (variant 1)",
+             (words[GH_WORD_WORK] >> 40 & 0xff) == 0 ? "" : " (variant 1)",
              slot, where[place_in(words)]);
 }
 
-void gh_place_describe(const struct gh_capture *c, const uint64_t *words,
-                       char *text, size_t bytes)
+void gh_rank_words_describe(const struct gh_capture *c, const uint64_t *words,
+                            char *text, size_t bytes)
 {
     switch (place_in(words)) {
     case GH_AT_ENTER:
@@ -105,8 +104,8 @@ void gh_place_describe(const struct gh_capture *c, const uint64_t *words,
         break;
     case GH_AT_TIMES:
         snprintf(text, bytes, "in step %llu at the times of %llu nodes",
-                 (unsigned long long)words[GH_SAID_STEP],
-                 (unsigned long long)words[GH_SAID_WORK]);
+                 (unsigned long long)words[GH_WORD_STEP],
+                 (unsigned long long)words[GH_WORD_WORK]);
         break;
     case GH_AT_RUN:
         describe_run(words, text, bytes);
@@ -116,11 +115,11 @@ void gh_place_describe(const struct gh_capture *c, const uint64_t *words,
     }
 }
 
-/* ---- bringing together --------------------------------------------------- */
+/* ---- collecting ---------------------------------------------------------- */
 
-gh_status gh_place_bring(struct gh_capture *c, struct gh_bank *bank,
-                         const uint64_t *mine, uint32_t n,
-                         const uint64_t **all_p, gh_error *err)
+gh_status gh_rank_words_collect(struct gh_capture *c, struct gh_bank *bank,
+                                const uint64_t *mine, uint32_t n,
+                                const uint64_t **all_p, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
     gh_status status;
@@ -138,21 +137,22 @@ static gh_status refuse_elsewhere(struct gh_capture *c,
 {
     char here[160], there[160], text[448];
 
-    gh_place_describe(c, mine, here, sizeof(here));
-    gh_place_describe(c, theirs, there, sizeof(there));
+    gh_rank_words_describe(c, mine, here, sizeof(here));
+    gh_rank_words_describe(c, theirs, there, sizeof(there));
     snprintf(text, sizeof(text),
              "rank %u is %s: enter passes in the same order on all ranks; "
              "this rank is %s",
              rank, there, here);
-    return gh_ranks_part(c, bank, text, err);
+    return gh_ranks_lost(c, bank, text, err);
 }
 
-gh_status gh_place_compare(struct gh_capture *c, const struct gh_bank *bank,
-                           const uint64_t *mine, const uint64_t *all,
-                           gh_error *err)
+gh_status gh_rank_words_compare(struct gh_capture *c,
+                                const struct gh_bank *bank,
+                                const uint64_t *mine, const uint64_t *all,
+                                gh_error *err)
 {
     for (uint32_t i = 0; i < gh_comm_size(bank->comm); i++) {
-        const uint64_t *theirs = all + (size_t)i * GH_SAID;
+        const uint64_t *theirs = all + (size_t)i * GH_WORDS;
 
         if (!is_same_place(mine, theirs)) {
             return refuse_elsewhere(c, bank, mine, theirs, i, err);

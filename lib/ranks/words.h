@@ -14,7 +14,7 @@
 
 /* Where ranks ask each other.  All ranks run the same version of the library,
  * so values may change between releases. */
-enum gh_meeting {
+enum gh_rendezvous {
     GH_AT_ENTER = 1,
     GH_AT_EXIT,
     GH_AT_CHECK,
@@ -25,32 +25,33 @@ enum gh_meeting {
 
 /* The words of a gather. */
 enum {
-    GH_SAID_HEAD, /* the place, the answer and its reason */
-    GH_SAID_STEP, /* the current step */
-    GH_SAID_WORK, /* of a pass: segment, direction, variant and flags; else as
+    GH_WORD_HEAD, /* the place, the answer and its reason */
+    GH_WORD_STEP, /* the current step */
+    GH_WORD_WORK, /* of a pass: segment, direction, variant and flags; else as
                      in collect.c */
-    GH_SAID_SLOT,
-    GH_SAID_MORE, /* the only word that may differ */
-    GH_SAID       /* the number of words */
+    GH_WORD_SLOT,
+    GH_WORD_MORE, /* the only word that may differ */
+    GH_WORDS      /* the number of words */
 };
 
-uint64_t gh_place_head(enum gh_meeting place, uint32_t answer,
-                       gh_reason reason);
-uint32_t gh_place_answer(const uint64_t *words);
-gh_reason gh_place_reason(const uint64_t *words);
+uint64_t gh_rank_words_head(enum gh_rendezvous place, uint32_t answer,
+                            gh_reason reason);
+uint32_t gh_rank_words_answer(const uint64_t *words);
+gh_reason gh_rank_words_reason(const uint64_t *words);
 
 /* "in step 7 at layer 3 attn..mlp forward, slot 1".  Also for the words of
  * another rank, as all have the same plan. */
-void gh_place_describe(const struct gh_capture *c, const uint64_t *words,
-                       char *text, size_t bytes);
+void gh_rank_words_describe(const struct gh_capture *c, const uint64_t *words,
+                            char *text, size_t bytes);
 
 /* Gathers `n` words of each rank; those of rank i are at i * n. */
-gh_status gh_place_bring(struct gh_capture *c, struct gh_bank *bank,
-                         const uint64_t *mine, uint32_t n,
-                         const uint64_t **all_p, gh_error *err);
-/* Parts the ranks unless all are at the same place. */
-gh_status gh_place_compare(struct gh_capture *c, const struct gh_bank *bank,
-                           const uint64_t *mine, const uint64_t *all,
-                           gh_error *err);
+gh_status gh_rank_words_collect(struct gh_capture *c, struct gh_bank *bank,
+                                const uint64_t *mine, uint32_t n,
+                                const uint64_t **all_p, gh_error *err);
+/* The ranks are lost unless all are at the same place. */
+gh_status gh_rank_words_compare(struct gh_capture *c,
+                                const struct gh_bank *bank,
+                                const uint64_t *mine, const uint64_t *all,
+                                gh_error *err);
 
 #endif

@@ -80,8 +80,8 @@ static gh_status ask(struct gh_schedule *s, const gh_overlap_pair *pair,
     if (pair->agree == NULL) {
         double *mine = numbers != NULL && has_any(numbers, n) ? numbers : NULL;
 
-        return gh_together_largest(s->capture, pair->compute, mine, n, lacks_p,
-                                   err);
+        return gh_rank_collect_largest(s->capture, pair->compute, mine, n,
+                                       lacks_p, err);
     }
     if (numbers == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for times");
@@ -91,7 +91,7 @@ static gh_status ask(struct gh_schedule *s, const gh_overlap_pair *pair,
 
 bool gh_agree_can(const struct gh_schedule *s, const gh_overlap_pair *pair)
 {
-    return pair->agree != NULL || gh_together_can(s->capture);
+    return pair->agree != NULL || gh_rank_collect_can(s->capture);
 }
 
 gh_status gh_agree(struct gh_schedule *s, const gh_overlap_pair *pair,

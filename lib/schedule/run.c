@@ -307,14 +307,14 @@ static void count(struct gh_schedule *s, const struct gh_pairing *p)
 /* GRAPHHOOKS_CHECK=ranks: all ranks issue what this one does. */
 static gh_status compare(struct run *r, gh_error *err)
 {
-    const struct gh_together_run ours = { r->p->forward, r->p->backward,
-                                          r->p->early, r->p->hash };
+    const struct gh_rank_run ours = { r->p->forward, r->p->backward,
+                                      r->p->early, r->p->hash };
     bool alike;
     gh_status status;
 
     r->s->running = true;
-    status = gh_together_compare(r->s->capture, r->pair->compute, &ours,
-                                 &alike, err);
+    status = gh_rank_collect_run(r->s->capture, r->pair->compute, &ours, &alike,
+                                 err);
     r->s->running = false;
     if (status != GH_OK || alike) {
         return status;
@@ -336,7 +336,7 @@ gh_status gh_schedule_run(struct gh_schedule *s, const gh_overlap_pair *pair,
     if (status == GH_OK) {
         status = gh_pairing_find(s, pair, &r.p, err);
     }
-    if (status == GH_OK && gh_together_compares(s->capture)) {
+    if (status == GH_OK && gh_rank_collect_compares(s->capture)) {
         status = compare(&r, err);
     }
     if (status == GH_OK) {

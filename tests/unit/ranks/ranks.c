@@ -361,21 +361,21 @@ static void test_places(void)
         uint64_t by;
         bool parts;
     } cases[] = {
-        { "another step", "rank 2 is in step 7 at", GH_SAID_STEP, 1, true },
-        { "another segment", "rank 2 is where no pass is", GH_SAID_WORK, 9,
+        { "another step", "rank 2 is in step 7 at", GH_WORD_STEP, 1, true },
+        { "another segment", "rank 2 is where no pass is", GH_WORD_WORK, 9,
           true },
-        { "another direction", "rank 2 is in step 6 at", GH_SAID_WORK,
+        { "another direction", "rank 2 is in step 6 at", GH_WORD_WORK,
           UINT64_C(1) << 32, true },
-        { "another variant", "(variant 1)", GH_SAID_WORK, UINT64_C(1) << 40,
+        { "another variant", "(variant 1)", GH_WORD_WORK, UINT64_C(1) << 40,
           true },
-        { "other flags", "rank 2 is in step 6 at", GH_SAID_WORK,
+        { "other flags", "rank 2 is in step 6 at", GH_WORD_WORK,
           UINT64_C(1) << 48, true },
         { "another slot", "slot 2: enter passes in the same order",
-          GH_SAID_SLOT, 1, true },
-        { "another place", "(its end)", GH_SAID_HEAD, UINT64_C(1) << 16, true },
-        { "another number beside", "", GH_SAID_MORE, 1, false },
-        { "another answer", "", GH_SAID_HEAD, UINT64_C(1) << 8, false },
-        { "another reason", "", GH_SAID_HEAD, 1, false },
+          GH_WORD_SLOT, 1, true },
+        { "another place", "(its end)", GH_WORD_HEAD, UINT64_C(1) << 16, true },
+        { "another number beside", "", GH_WORD_MORE, 1, false },
+        { "another answer", "", GH_WORD_HEAD, UINT64_C(1) << 8, false },
+        { "another reason", "", GH_WORD_HEAD, 1, false },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -398,17 +398,17 @@ static void test_words(void)
     c.open.flags = 1u << 0;
     c.open.slot = GH_SLOT_NONE;
     gh_agree_to_record(&c, &err);
-    ok(mine[GH_SAID_WORK] == (UINT64_C(1) << 48 | UINT64_C(1) << 40 |
+    ok(mine[GH_WORD_WORK] == (UINT64_C(1) << 48 | UINT64_C(1) << 40 |
                               (uint64_t)GH_BACKWARD << 32 | 1) &&
-           mine[GH_SAID_STEP] == 6 && mine[GH_SAID_SLOT] == GH_SLOT_NONE &&
-           mine[GH_SAID_MORE] == 0,
+           mine[GH_WORD_STEP] == 6 && mine[GH_WORD_SLOT] == GH_SLOT_NONE &&
+           mine[GH_WORD_MORE] == 0,
        "a rank says flags, variant, direction, segment, step and slot");
-    ok((uint32_t)(mine[GH_SAID_HEAD] >> 32) == GH_ABI_MINOR,
+    ok((uint32_t)(mine[GH_WORD_HEAD] >> 32) == GH_ABI_MINOR,
        "and the version of the library");
 }
 
 /* Flags of a call say how it is made, not which pass it is. */
-static uint64_t said_before[GH_SAID];
+static uint64_t said_before[GH_WORDS];
 
 static void say_as_before(uint64_t *theirs, uint32_t n)
 {
@@ -454,7 +454,7 @@ static uint64_t their_answer, their_reason;
 static void answer(uint64_t *theirs, uint32_t n)
 {
     (void)n;
-    theirs[GH_SAID_HEAD] = (theirs[GH_SAID_HEAD] & ~UINT64_C(0xffff)) |
+    theirs[GH_WORD_HEAD] = (theirs[GH_WORD_HEAD] & ~UINT64_C(0xffff)) |
                            their_answer << 8 | their_reason;
 }
 
@@ -560,7 +560,7 @@ static void test_ends(void)
         gh_agree_to_cancel(&c);
         ok(was("[the host has given") == (whole != 0),
            "what a host cancels is given up once");
-        is_int(gh_place_answer(mine), FAILED, "and the others are told");
+        is_int(gh_rank_words_answer(mine), FAILED, "and the others are told");
     }
     begin();
     follows_fail = true;
@@ -611,7 +611,7 @@ static void test_parting(void)
     c.ranks.first = banks;
     c.open.bank = &banks[1];
     snprintf(banks[1].name, sizeof(banks[1].name), "cp4");
-    is_status(gh_ranks_part(&c, &banks[1], "it is over", &err), GH_ERR_RANKS,
+    is_status(gh_ranks_lost(&c, &banks[1], "it is over", &err), GH_ERR_RANKS,
               &err, "ranks part");
     is_str(calls, "stop begina+ beginb+ beginc begind enda endb endc endd ",
            "graphs go first, each communicator of the host's is aborted once, "
@@ -623,7 +623,7 @@ static void test_parting(void)
     is_int(fates[0].never, GH_REASON_RANKS, "no pass is recorded any more");
     is_int(fates[plan.n_segments - 1].never, GH_REASON_RANKS, "of all");
     calls[0] = '\0';
-    is_status(gh_ranks_part(&c, &banks[0], "again", &err), GH_ERR_RANKS, &err,
+    is_status(gh_ranks_lost(&c, &banks[0], "again", &err), GH_ERR_RANKS, &err,
               "they part once");
     is_str(calls, "", "and nothing happens again");
     ok(strstr(err.text, "it is over") != NULL, "for the same reason");
@@ -667,8 +667,8 @@ static void test_waiting(void)
 
 static void lacks(uint64_t *theirs, uint32_t n)
 {
-    if (n == GH_SAID) {
-        theirs[GH_SAID_HEAD] |= UINT64_C(1) << 8;
+    if (n == GH_WORDS) {
+        theirs[GH_WORD_HEAD] |= UINT64_C(1) << 8;
     }
 }
 
@@ -676,7 +676,7 @@ static void larger(uint64_t *theirs, uint32_t n)
 {
     double value;
 
-    if (n != GH_SAID) {
+    if (n != GH_WORDS) {
         memcpy(&value, theirs, sizeof(value));
         value = 10 * value;
         memcpy(theirs, &value, sizeof(value));
@@ -706,8 +706,8 @@ static void test_times(void)
         ns[i] = i + 1;
     }
     changes = larger;
-    is_status(gh_together_largest(&c, STREAM, ns, 50, &who, &err), GH_OK, &err,
-              "times are agreed on");
+    is_status(gh_rank_collect_largest(&c, STREAM, ns, 50, &who, &err), GH_OK,
+              &err, "times are agreed on");
     is_str(calls, "followb@7 gatherb5 gatherb24 gatherb24 gatherb2 ",
            "behind the stream's work, by the bank with the most ranks, as many "
            "as fit at a time");
@@ -717,48 +717,48 @@ static void test_times(void)
     ok(who == GH_NO_RANK, "nobody lacks any");
     begin();
     changes = lacks;
-    is_status(gh_together_largest(&c, STREAM, ns, 2, &who, &err), GH_OK, &err,
-              "a rank may lack times");
+    is_status(gh_rank_collect_largest(&c, STREAM, ns, 2, &who, &err), GH_OK,
+              &err, "a rank may lack times");
     is_int(who, OTHER, "which is found");
     is_str(calls, "followa@7 gathera5 ", "and nobody is asked for them");
     begin();
-    gh_together_largest(&c, STREAM, NULL, 2, &who, &err);
+    gh_rank_collect_largest(&c, STREAM, NULL, 2, &who, &err);
     is_int(who, 0, "also where it is this one");
     begin();
     follows_fail = true;
-    is_status(gh_together_largest(&c, STREAM, ns, 2, &who, &err), GH_ERR_RANKS,
-              &err, "a rank that cannot follow parts");
+    is_status(gh_rank_collect_largest(&c, STREAM, ns, 2, &who, &err),
+              GH_ERR_RANKS, &err, "a rank that cannot follow parts");
     ok(!was("gather"), "and asks nobody");
     begin();
     c.ranks.lost = true;
-    is_status(gh_together_largest(&c, STREAM, ns, 2, &who, &err), GH_ERR_RANKS,
-              &err, "nor one that has parted");
+    is_status(gh_rank_collect_largest(&c, STREAM, ns, 2, &who, &err),
+              GH_ERR_RANKS, &err, "nor one that has parted");
     is_str(calls, "", "which does nothing");
 }
 
 static void test_runs(void)
 {
-    const struct gh_together_run run = { 0, UINT32_MAX, true, 77 };
+    const struct gh_rank_run run = { 0, UINT32_MAX, true, 77 };
     bool alike = false;
 
     begin();
-    is_status(gh_together_compare(&c, STREAM, &run, &alike, &err), GH_OK, &err,
+    is_status(gh_rank_collect_run(&c, STREAM, &run, &alike, &err), GH_OK, &err,
               "runs are compared");
     ok(alike, "and alike");
     begin();
     changes = change_a_word;
-    changed_word = GH_SAID_MORE;
+    changed_word = GH_WORD_MORE;
     changed_by = 1;
-    gh_together_compare(&c, STREAM, &run, &alike, &err);
+    gh_rank_collect_run(&c, STREAM, &run, &alike, &err);
     ok(!alike && c.counts.stats.check_failures == 1 && !c.ranks.lost,
        "another order is no parting");
     ok(strstr(said, "at a run (forward 0, backward none, early): rank 2") !=
            NULL,
        "and is said: %s", said);
     begin();
-    changed_word = GH_SAID_WORK;
+    changed_word = GH_WORD_WORK;
     changes = change_a_word;
-    is_status(gh_together_compare(&c, STREAM, &run, &alike, &err), GH_ERR_RANKS,
+    is_status(gh_rank_collect_run(&c, STREAM, &run, &alike, &err), GH_ERR_RANKS,
               &err, "other chunks are");
 }
 
@@ -816,8 +816,9 @@ static void test_recordings_together(void)
     c.open.action = GH_ACTION_RUN;
     begins = false;
     gh_decide_to_record(&c, &pass, &err);
-    is_int(gh_place_answer(mine), NOT_NOW, "one that cannot begin says so");
-    is_int(gh_place_reason(mine), GH_REASON_CAPTURE, "and why");
+    is_int(gh_rank_words_answer(mine), NOT_NOW,
+           "one that cannot begin says so");
+    is_int(gh_rank_words_reason(mine), GH_REASON_CAPTURE, "and why");
     begin();
     c.open.flags = GH_PASS_LOCAL;
     gh_decide_to_record(&c, &pass, &err);
@@ -841,15 +842,15 @@ static void test_without_sequences(void)
     is_status(gh_decide_without(&c, &pass, &err), GH_OK, &err,
               "a pass without sequences runs eagerly");
     is_str(calls, "followa@7 gathera5 ", "and the others are told");
-    is_int(gh_place_answer(mine), NOT_NOW, "that it is not now");
-    is_int(gh_place_reason(mine), GH_REASON_PACKED, "and why");
+    is_int(gh_rank_words_answer(mine), NOT_NOW, "that it is not now");
+    is_int(gh_rank_words_reason(mine), GH_REASON_PACKED, "and why");
     begin();
     c.open.at = &slot;
     c.open.reason = GH_REASON_PACKED;
     c.options.check = GH_CHECKS_RANKS;
     gh_decide_without(&c, &pass, &err);
     is_str(calls, "followa@7 gathera5 ", "also where passes are compared");
-    is_int(gh_place_answer(mine), GH_ACTION_RUN, "as any pass that runs");
+    is_int(gh_rank_words_answer(mine), GH_ACTION_RUN, "as any pass that runs");
     begin();
     c.open.at = &slot;
     c.open.reason = GH_REASON_INPUT;
@@ -874,7 +875,7 @@ static void test_leaving(void)
     is_status(gh_decide_to_leave(&c, GH_REASON_INPUT, &err), GH_OK, &err,
               "a rank leaves its graph");
     is_str(calls, "followa@7 gathera5 ", "and tells the others");
-    is_int(gh_place_reason(mine), GH_REASON_INPUT, "why");
+    is_int(gh_rank_words_reason(mine), GH_REASON_INPUT, "why");
     begin();
     gathers_fail = true;
     is_status(gh_decide_misfit(&c, &err), GH_ERR_RANKS, &err,

@@ -277,13 +277,13 @@ void gh_capture_exchange_end(struct gh_capture *capture, void *stream)
     note_word(")@%s", name_of(stream));
 }
 
-bool gh_together_can(const struct gh_capture *capture)
+bool gh_rank_collect_can(const struct gh_capture *capture)
 {
     (void)capture;
     return ranks_can;
 }
 
-bool gh_together_compares(const struct gh_capture *capture)
+bool gh_rank_collect_compares(const struct gh_capture *capture)
 {
     (void)capture;
     return compares;
@@ -291,9 +291,9 @@ bool gh_together_compares(const struct gh_capture *capture)
 
 static bool had_numbers;
 
-gh_status gh_together_largest(struct gh_capture *capture, void *stream,
-                              double *ns, uint32_t n, uint32_t *lacks_p,
-                              gh_error *error)
+gh_status gh_rank_collect_largest(struct gh_capture *capture, void *stream,
+                                  double *ns, uint32_t n, uint32_t *lacks_p,
+                                  gh_error *error)
 {
     (void)capture;
     (void)n;
@@ -304,8 +304,8 @@ gh_status gh_together_largest(struct gh_capture *capture, void *stream,
     return may_fail(error);
 }
 
-gh_status gh_together_compare(struct gh_capture *capture, void *stream,
-                              const struct gh_together_run *run, bool *alike_p,
+gh_status gh_rank_collect_run(struct gh_capture *capture, void *stream,
+                              const struct gh_rank_run *run, bool *alike_p,
                               gh_error *error)
 {
     (void)capture;
