@@ -192,8 +192,8 @@ libcore_la_SOURCES = \
 	lib/ranks/words.h \
 	lib/comm/comm.c \
 	lib/comm/comm.h \
-	lib/comm/hall.c \
-	lib/comm/hall.h \
+	lib/comm/thread_barrier.c \
+	lib/comm/thread_barrier.h \
 	lib/comm/nccl.c \
 	lib/comm/nccl.h \
 	lib/comm/split.c \

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/gate.h"
 #include "base/log.h"
-#include "comm/hall.h"
+#include "comm/thread_barrier.h"
 #include "comm/nccl.h"
 #include "comm/split.h"
 #include "device/job.h"
@@ -24,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Before the words of a rank: one that counts the gathers, and its card. */
-#define HEAD (1 + GH_HALL_WORDS)
+/* Before the words of a rank: one that counts the gathers, and its id. */
+#define HEAD (1 + GH_THREAD_ID_WORDS)
 #define ROOM (GH_COMM_WORDS + HEAD)
 
 /* How long a gather may still end after its communicator has failed. */
@@ -51,10 +51,11 @@ struct gh_comm {
     void *words; /* on the device: this rank's, then all ranks' */
     struct gh_job *aborts[2]; /* of `own` and of the host's */
     uint64_t said; /* how often */
-    struct gh_hall_card card;
-    uint64_t key; /* of gathers by the host: the number of the first rank's card */
-    struct gh_hall *hall; /* of the ranks in this process; NULL: alone there,
-                             or they have not gathered yet */
+    struct gh_thread_id id;
+    uint64_t
+        key; /* of gathers by the host: the number of the first rank's id */
+    struct gh_thread_barrier *barrier; /* of the ranks in this process; NULL:
+                             alone there, or they have not gathered yet */
     uint64_t met; /* in it; how often */
 };
 
@@ -154,7 +155,7 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
     } else {
         snprintf(comm->of, sizeof(comm->of), "bank %u", ranks->bank);
     }
-    comm->card = gh_hall_card();
+    comm->id = gh_thread_id();
     if (ranks->gather == NULL) {
         status = open_nccl(comm, err);
     }
@@ -236,10 +237,10 @@ void gh_comm_close(struct gh_comm *comm, struct gh_comm_parting *parting)
         return;
     }
     if (parting != NULL && !comm->broken) {
-        *parting = (struct gh_comm_parting){ comm->hall, comm->ranks.rank,
+        *parting = (struct gh_comm_parting){ comm->barrier, comm->ranks.rank,
                                              comm->met + 1, comm->seconds };
     } else {
-        gh_hall_leave(comm->hall, comm->ranks.rank);
+        gh_thread_barrier_leave(comm->barrier, comm->ranks.rank);
     }
     free_all(comm);
     free(comm);
@@ -249,14 +250,14 @@ void gh_comm_part(const struct gh_comm_parting *parting)
 {
     struct gh_deadline deadline = gh_deadline_in(parting->seconds);
 
-    if (parting->hall == NULL) {
+    if (parting->barrier == NULL) {
         return;
     }
-    gh_hall_come(parting->hall, parting->rank, parting->number);
-    while (!gh_hall_is_full(parting->hall, parting->number) &&
+    gh_thread_barrier_arrive(parting->barrier, parting->rank, parting->number);
+    while (!gh_thread_barrier_all_arrived(parting->barrier, parting->number) &&
            gh_deadline_nap(&deadline)) {
     }
-    gh_hall_leave(parting->hall, parting->rank);
+    gh_thread_barrier_leave(parting->barrier, parting->rank);
 }
 
 uint32_t gh_comm_rank(const struct gh_comm *comm)
@@ -302,7 +303,7 @@ gh_status gh_comm_check_numbers(uint32_t n, const uint64_t *all,
 
 bool gh_comm_has_threads(const struct gh_comm *comm)
 {
-    return comm->hall != NULL;
+    return comm->barrier != NULL;
 }
 
 bool gh_comm_is_shared(const struct gh_comm *comm, const struct gh_comm *other)
@@ -326,18 +327,19 @@ gh_status gh_comm_follow(struct gh_comm *comm, void *stream, gh_error *err)
     return status;
 }
 
-/* Waits on the host for the ranks of this process, see hall.h.  The first
- * gather tells which these are. */
+/* Waits on the host for the ranks of this process, see thread_barrier.h.  The
+ * first gather tells which these are. */
 static gh_status meet(struct gh_comm *comm, gh_error *err)
 {
     struct gh_deadline deadline = gh_deadline_in(comm->seconds);
     gh_status status = GH_OK;
 
-    if (comm->hall == NULL) {
+    if (comm->barrier == NULL) {
         return GH_OK;
     }
-    gh_hall_come(comm->hall, comm->ranks.rank, ++comm->met);
-    while (status == GH_OK && !gh_hall_is_full(comm->hall, comm->met)) {
+    gh_thread_barrier_arrive(comm->barrier, comm->ranks.rank, ++comm->met);
+    while (status == GH_OK &&
+           !gh_thread_barrier_all_arrived(comm->barrier, comm->met)) {
         status = gh_deadline_nap(&deadline) ? gh_comm_look(comm, err)
                                              : too_late(comm, err);
     }
@@ -353,8 +355,8 @@ static gh_status issue(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
     gh_status status;
 
     said[0] = ++comm->said;
-    said[1] = comm->card.process;
-    said[2] = comm->card.number;
+    said[1] = comm->id.process;
+    said[2] = comm->id.number;
     memcpy(said + HEAD, mine, n * sizeof(*said));
     status = gh_device_copy_back(comm->dev, words, said,
                                  (n + HEAD) * sizeof(*said), comm->stream, err);
@@ -413,8 +415,8 @@ static gh_status take(struct gh_comm *comm, uint32_t n, gh_error *err)
         }
     }
     if (comm->said == 1) {
-        comm->hall = gh_hall_enter(comm->all + 1, n + HEAD, comm->ranks.rank,
-                                   comm->ranks.size);
+        comm->barrier = gh_thread_barrier_join(
+            comm->all + 1, n + HEAD, comm->ranks.rank, comm->ranks.size);
     }
     for (uint32_t i = 0; i < comm->ranks.size; i++) {
         memmove(comm->all + (size_t)i * n,
@@ -464,19 +466,20 @@ static gh_status ask_host(struct gh_comm *comm, const uint64_t *mine,
                                      gh_status_name(status));
 }
 
-/* The host's gather gets no more words than the caller's, so the cards go
+/* The host's gather gets no more words than the caller's, so the ids go
  * alone. */
 static gh_status gather_by_host(struct gh_comm *comm, const uint64_t *mine,
                                 uint32_t n, gh_error *err)
 {
-    const uint64_t card[] = { comm->card.process, comm->card.number };
+    const uint64_t id[] = { comm->id.process, comm->id.number };
     gh_status status = GH_OK;
 
     if (comm->said++ == 0) {
-        status = ask_host(comm, card, GH_HALL_WORDS, err);
+        status = ask_host(comm, id, GH_THREAD_ID_WORDS, err);
         if (status == GH_OK) {
             comm->key = comm->all[1];
-            comm->hall = gh_hall_enter(comm->all, GH_HALL_WORDS,
+            comm->barrier =
+                gh_thread_barrier_join(comm->all, GH_THREAD_ID_WORDS,
                                        comm->ranks.rank, comm->ranks.size);
         }
     }
@@ -543,8 +546,8 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
 
 void gh_comm_abort_begin(struct gh_comm *comm, bool hosts)
 {
-    gh_hall_leave(comm->hall, comm->ranks.rank);
-    comm->hall = NULL;
+    gh_thread_barrier_leave(comm->barrier, comm->ranks.rank);
+    comm->barrier = NULL;
     if (comm->aborted || comm->nccl == NULL) {
         return;
     }

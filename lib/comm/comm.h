@@ -16,7 +16,7 @@
 
 struct gh_comm;
 struct gh_gate;
-struct gh_hall;
+struct gh_thread_barrier;
 struct gh_log;
 
 /* The most words of a rank in one gather. */
@@ -38,7 +38,7 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
 /* Where the ranks of a process part: none goes on before all have freed what
  * they had together. */
 struct gh_comm_parting {
-    struct gh_hall *hall; /* NULL: nobody is waited for */
+    struct gh_thread_barrier *barrier; /* NULL: nobody is waited for */
     uint32_t rank;
     uint64_t number;
     uint32_t seconds;

@@ -27,7 +27,7 @@ test_programs += \
 	tests/unit/order/order.t \
 	tests/unit/comm/comm.t \
 	tests/unit/exchange/exchange.t \
-	tests/unit/comm/hall.t \
+	tests/unit/comm/thread_barrier.t \
 	tests/unit/memory/held.t \
 	tests/unit/memory/pinned.t \
 	tests/unit/device/batch.t \
@@ -140,8 +140,8 @@ tests_unit_comm_comm_t_SOURCES = tests/unit/comm/comm.c $(fake_device)
 tests_unit_comm_comm_t_LDFLAGS = $(fake_ldflags) -Wl,--wrap=clock_gettime \
 	-Wl,--wrap=nanosleep -Wl,--wrap=pthread_create
 tests_unit_comm_comm_t_LDADD = $(core_test_libs)
-tests_unit_comm_hall_t_SOURCES = tests/unit/comm/hall.c
-tests_unit_comm_hall_t_LDADD = $(core_test_libs)
+tests_unit_comm_thread_barrier_t_SOURCES = tests/unit/comm/thread_barrier.c
+tests_unit_comm_thread_barrier_t_LDADD = $(core_test_libs)
 tests_unit_config_env_t_SOURCES = tests/unit/config/env.c
 tests_unit_config_env_t_LDADD = $(core_test_libs)
 tests_unit_trace_trace_t_SOURCES = tests/unit/trace/trace.c

@@ -14,7 +14,7 @@
 #include "base/gate.h"
 #include "base/log.h"
 #include "comm/comm.h"
-#include "comm/hall.h"
+#include "comm/thread_barrier.h"
 #include "comm/nccl.h"
 #include "device/job.h"
 #include "driver/nccl.h"
@@ -303,7 +303,7 @@ static int has_n, has_rank;
 static ncclResult_t async[3], finalizes, answers; /* of a communicator; calls */
 static uint64_t settles_ns;                       /* in progress until then */
 static bool stale, threads; /* other ranks: of an old gather, of the process */
-static uint64_t cards[N];   /* of the other ranks */
+static uint64_t ids[N];     /* of the other ranks */
 static bool blocks, masked, is_gone, split_fails;
 static sem_t blocked, goes_on;
 
@@ -380,7 +380,7 @@ static ncclResult_t all_gather(const void *send, void *recv, size_t n,
         if (i != RANK) {
             all[i * n] -= stale;
             all[i * n + 1] += threads ? 0 : i + 1;
-            all[i * n + 2] = cards[i];
+            all[i * n + 2] = ids[i];
             for (size_t k = 3; k < n; k++) {
                 all[i * n + k] = mine[k] + 100 * i;
             }
@@ -486,7 +486,7 @@ static gh_status gathers;
 static uint32_t n_gathers, n_gates; /* that were closed */
 static struct gh_gate gate;
 
-static uint64_t all_cards[2]; /* of the first rank */
+static uint64_t all_ids[2]; /* of the first rank */
 
 static gh_status host_gather(void *user, uint32_t bank, const uint64_t *mine,
                              uint64_t *all, uint32_t n)
@@ -502,7 +502,7 @@ static gh_status host_gather(void *user, uint32_t bank, const uint64_t *mine,
         }
     }
     if (n_gathers == 1) {
-        memcpy(all_cards, all, sizeof(all_cards));
+        memcpy(all_ids, all, sizeof(all_ids));
     }
     return gathers;
 }
@@ -542,7 +542,7 @@ static void reset(void)
     finalizes = answers = ncclSuccess;
     settles_ns = UINT64_MAX;
     stale = threads = blocks = masked = is_gone = false;
-    memset(cards, 0, sizeof(cards));
+    memset(ids, 0, sizeof(ids));
     gathers = GH_OK;
     n_gathers = n_gates = 0;
     keeps = false;
@@ -772,7 +772,7 @@ static void test_gather(void)
     for (int i = 0; i < 3; i++) {
         forget();
         is_status(gather(comm, &all), GH_OK, &err, "words are gathered");
-        is_str(calls, "gather5@own record ", "with a number and a card");
+        is_str(calls, "gather5@own record ", "with a number and an id");
         ok(all[0] == 7 && all[1] == 8 && all[2] == 7 && all[3] == 8 &&
                all[4] == 207 && all[5] == 208,
            "those of each rank in its place");
@@ -891,15 +891,15 @@ static void test_words_of_before(void)
 
 /* ---- ranks of one process ------------------------------------------------ */
 
-static struct gh_hall *others; /* what rank 0 of the process has */
+static struct gh_thread_barrier *others; /* what rank 0 of the process has */
 static uint64_t comes_to;      /* it comes to that gather, in a nap */
 static uint64_t comes_at;
-static uint64_t next_card = 1000;
+static uint64_t next_id = 1000;
 
 static void rank_0_comes(void)
 {
     if (now_ns >= comes_at && others != NULL) {
-        gh_hall_come(others, 0, comes_to);
+        gh_thread_barrier_arrive(others, 0, comes_to);
     }
 }
 
@@ -908,18 +908,17 @@ static struct gh_comm *begin_with_threads(void)
 {
     struct gh_comm *comm = begin();
     const uint64_t *all;
-    struct gh_hall_card card = gh_hall_card();
-    const uint64_t found[] = { card.process, ++next_card,
-                               card.process, 0,
-                               card.process, 0 };
+    struct gh_thread_id id = gh_thread_id();
+    const uint64_t found[] = { id.process, ++next_id,  id.process,
+                               0,          id.process, 0 };
 
     threads = true;
-    cards[0] = next_card;
-    cards[2] = 0;
+    ids[0] = next_id;
+    ids[2] = 0;
     is_status(gather(comm, &all), GH_OK, &err, "the first gather");
     ok(gh_comm_has_threads(comm), "finds the ranks of this process");
-    others = gh_hall_enter(found, 2, 0, N);
-    gh_hall_leave(gh_hall_enter(found, 2, 2, N), 2);
+    others = gh_thread_barrier_join(found, 2, 0, N);
+    gh_thread_barrier_leave(gh_thread_barrier_join(found, 2, 2, N), 2);
     on_nap = rank_0_comes;
     comes_to = 1;
     comes_at = UINT64_MAX;
@@ -946,7 +945,7 @@ static void test_threads(void)
        err.text);
     ok(now_ns >= 12 * SECOND && now_ns < 12 * SECOND + SECOND / 100, "in time");
     ok(!was("gather"), "and NCCL is not asked");
-    gh_hall_leave(others, 0);
+    gh_thread_barrier_leave(others, 0);
     others = NULL;
     end(comm, "threads");
 }
@@ -960,7 +959,7 @@ static void test_threads_that_fail(void)
     is_status(gather(comm, &all), GH_ERR_RANKS, &err,
               "a communicator that fails ends the wait");
     ok(now_ns < 5 * SECOND + SECOND / 10, "at once");
-    gh_hall_leave(others, 0);
+    gh_thread_barrier_leave(others, 0);
     others = NULL;
     end(comm, "threads that fail");
 }
@@ -968,12 +967,13 @@ static void test_threads_that_fail(void)
 static bool was_seen;
 
 /* Rank 0 comes for a moment, so that rank 1 alone is looked at. */
-static void look_at_the_hall(void)
+static void look_at_the_barrier(void)
 {
     if (others != NULL && !was_seen) {
-        gh_hall_come(others, 0, 1);
-        was_seen = gh_hall_is_full(others, 1) && !gh_hall_is_full(others, 2);
-        gh_hall_come(others, 0, 0);
+        gh_thread_barrier_arrive(others, 0, 1);
+        was_seen = gh_thread_barrier_all_arrived(others, 1) &&
+                   !gh_thread_barrier_all_arrived(others, 2);
+        gh_thread_barrier_arrive(others, 0, 0);
     }
 }
 
@@ -989,39 +989,41 @@ static void test_parting(void)
     comes_at = now_ns + SECOND;
     comes_to = 2;
     gh_comm_close(comm, &parting);
-    ok(parting.hall != NULL && parting.rank == RANK && parting.number == 2 &&
+    ok(parting.barrier != NULL && parting.rank == RANK && parting.number == 2 &&
            parting.seconds == SECONDS,
-       "they part in their hall, as if for one more gather");
+       "they part at their barrier, as if for one more gather");
     is_over("ranks that part");
     gh_comm_part(&parting);
     ok(now_ns >= 6 * SECOND, "and wait there for each other");
-    gh_hall_come(others, 0, 9);
-    ok(gh_hall_is_full(others, 9), "who has parted is not waited for");
-    gh_hall_leave(others, 0);
+    gh_thread_barrier_arrive(others, 0, 9);
+    ok(gh_thread_barrier_all_arrived(others, 9),
+       "who has parted is not waited for");
+    gh_thread_barrier_leave(others, 0);
     others = NULL;
 
     comm = begin_with_threads();
     parting = (struct gh_comm_parting){ 0 };
     gh_comm_close(comm, &parting);
     now_ns = 10 * SECOND;
-    on_nap = look_at_the_hall;
+    on_nap = look_at_the_barrier;
     gh_comm_part(&parting);
     on_nap = NULL;
     ok(was_seen, "others see that a rank has come to the parting");
     ok(now_ns >= 12 * SECOND && now_ns < 12 * SECOND + SECOND / 100,
        "but no longer than the time");
-    gh_hall_leave(others, 0);
+    gh_thread_barrier_leave(others, 0);
     others = NULL;
 
     comm = begin_with_threads();
     parting = (struct gh_comm_parting){ 0 };
     is_status(gather(comm, &all), GH_ERR_RANKS, &err, "a rank is missed");
     gh_comm_close(comm, &parting);
-    ok(parting.hall == NULL, "after that nobody waits at a parting");
+    ok(parting.barrier == NULL, "after that nobody waits at a parting");
     gh_comm_part(&parting);
-    gh_hall_come(others, 0, 9);
-    ok(gh_hall_is_full(others, 9), "and the others do not either");
-    gh_hall_leave(others, 0);
+    gh_thread_barrier_arrive(others, 0, 9);
+    ok(gh_thread_barrier_all_arrived(others, 9),
+       "and the others do not either");
+    gh_thread_barrier_leave(others, 0);
     others = NULL;
 }
 
@@ -1141,14 +1143,15 @@ static void test_abort_of_threads(void)
 {
     struct gh_comm *comm = begin_with_threads();
 
-    gh_hall_come(others, 0, 1);
-    ok(!gh_hall_is_full(others, 1), "a rank of the process is waited for");
+    gh_thread_barrier_arrive(others, 0, 1);
+    ok(!gh_thread_barrier_all_arrived(others, 1),
+       "a rank of the process is waited for");
     gh_comm_abort_begin(comm, true);
-    ok(gh_hall_is_full(others, 1), "but not once it aborts");
-    ok(!gh_comm_has_threads(comm), "and it has no hall any more");
+    ok(gh_thread_barrier_all_arrived(others, 1), "but not once it aborts");
+    ok(!gh_comm_has_threads(comm), "and it has no barrier any more");
     gh_comm_abort_end(comm);
     gh_comm_close(comm, NULL);
-    gh_hall_leave(others, 0);
+    gh_thread_barrier_leave(others, 0);
     others = NULL;
 }
 
@@ -1190,17 +1193,17 @@ static void test_by_the_host(void)
     ranks.abort = host_abort;
     is_status(open_ranks(&ranks, &comm), GH_OK, &err, "a host gathers itself");
     is_status(gather(comm, &all), GH_OK, &err, "words");
-    number = all_cards[1];
+    number = all_ids[1];
     snprintf(wanted, sizeof(wanted), "ask4:2 say%llu.1 ask4:2 hear%llu.1 ",
              number, number);
-    is_str(calls, wanted, "cards go first, and the device is told of the rest");
+    is_str(calls, wanted, "ids go first, and the device is told of the rest");
     ok(all[0] == 7 && all[2] == 7 && all[4] == 207 && all[5] == 8,
        "and words are in their places");
     forget();
     is_status(gather(comm, &all), GH_OK, &err, "words again");
     snprintf(wanted, sizeof(wanted), "say%llu.2 ask4:2 hear%llu.2 ", number,
              number);
-    is_str(calls, wanted, "cards go once");
+    is_str(calls, wanted, "ids go once");
     gathers = GH_ERR_DEVICE;
     is_status(gather(comm, &all), GH_ERR_RANKS, &err, "a gather may fail");
     is_str(err.text, "the host's gather: GH_ERR_DEVICE", "which is said");
@@ -1218,9 +1221,9 @@ static void test_by_the_host(void)
     gathers = GH_ERR_DEVICE;
     open_ranks(&ranks, &comm);
     is_status(gather(comm, &all), GH_ERR_RANKS, &err,
-              "cards that fail are a failure");
+              "ids that fail are a failure");
     is_int(n_gathers, 1, "and no words follow");
-    end(comm, "cards");
+    end(comm, "ids");
 
     reset();
     threads = true;
