@@ -164,8 +164,8 @@ libcore_la_SOURCES = \
 	lib/capture/services.c \
 	lib/capture/services.h \
 	lib/capture/stats.c \
-	lib/capture/works.c \
-	lib/capture/works.h \
+	lib/capture/launch_trace.c \
+	lib/capture/launch_trace.h \
 	lib/messages/eager.c \
 	lib/messages/messages.c \
 	lib/messages/messages.h \

@@ -12,7 +12,7 @@
 #include "capture/offloads.h"
 #include "capture/packed.h"
 #include "capture/services.h"
-#include "capture/works.h"
+#include "capture/launch_trace.h"
 #include "messages/messages.h"
 #include "offload/offload.h"
 #include "pass/pass.h"
@@ -111,7 +111,7 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
             goto err_borders;
         }
     }
-    status = gh_works_create(c, err);
+    status = gh_launch_trace_create(c, err);
     if (status != GH_OK) {
         goto err_offload;
     }
@@ -159,7 +159,7 @@ static void destroy_device_objects(struct gh_capture *c)
     gh_ranks_close(c);
     free_orders(c);
     gh_offloads_rest(c);
-    gh_works_destroy(c);
+    gh_launch_trace_destroy(c);
     gh_offload_destroy(c->offload);
     gh_memory_close(&c->memory);
     gh_scratch_free(&c->check.scratch, c->dev);
@@ -293,7 +293,7 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     c->counts.stats.iterations++;
     c->counts.first = c->counts.enters;
     if (c->options.trace != NULL) {
-        gh_works_collect(c);
+        gh_launch_trace_collect(c);
         gh_trace_step_end(c->options.trace);
     }
     if (c->offload != NULL) {

@@ -49,9 +49,9 @@ static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
     return GH_FIT_YES;
 }
 
-/* works.c: gh_launch_bare(), with its times for the trace. */
-gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
-                          void *stream, gh_error *err);
+/* launch_trace.c: gh_launch_bare(), with its times for the trace. */
+gh_status gh_launch_traced(struct gh_capture *c, struct gh_entry *entry,
+                           void *stream, gh_error *err);
 
 /* offloads.c: a launch, with what the entry's script asks for before and after
  * it. */
@@ -73,7 +73,7 @@ static inline gh_status gh_launch_graph(struct gh_capture *c,
                                         gh_error *err)
 {
     if (c->spans.all != NULL) {
-        return gh_works_launch(c, entry, stream, err);
+        return gh_launch_traced(c, entry, stream, err);
     }
     return gh_launch_bare(c, entry, stream, err);
 }

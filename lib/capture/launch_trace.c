@@ -1,10 +1,10 @@
 /*
- * works.c - see works.h.
+ * launch_trace.c - see launch_trace.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
-#include "capture/works.h"
+#include "capture/launch_trace.h"
 
 #include "capture/capture.h"
 #include "offload/offload.h"
@@ -18,7 +18,7 @@
 /* Works that may be under way on the device at once. */
 #define ROOM 4096u
 
-gh_status gh_works_create(struct gh_capture *c, gh_error *err)
+gh_status gh_launch_trace_create(struct gh_capture *c, gh_error *err)
 {
     struct gh_device_before before;
     gh_status status;
@@ -97,20 +97,20 @@ static void collect(struct gh_capture *c, bool wait)
     gh_device_leave(c->dev, before);
 }
 
-void gh_works_collect(struct gh_capture *c)
+void gh_launch_trace_collect(struct gh_capture *c)
 {
     collect(c, false);
 }
 
-void gh_works_destroy(struct gh_capture *c)
+void gh_launch_trace_destroy(struct gh_capture *c)
 {
     collect(c, true);
     gh_spans_destroy(c->spans.all);
     c->spans.all = NULL;
 }
 
-GH_COLD gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
-                                  void *stream, gh_error *err)
+GH_COLD gh_status gh_launch_traced(struct gh_capture *c, struct gh_entry *entry,
+                                   void *stream, gh_error *err)
 {
     const struct gh_span_what what = {
         .work = GH_WORK_GRAPH,
@@ -125,7 +125,7 @@ GH_COLD gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
     gh_status status;
 
     if (gh_spans_are_full(c->spans.all)) {
-        gh_works_collect(c);
+        gh_launch_trace_collect(c);
     }
     span = gh_spans_begin(c->spans.all, &what, stream);
     status = gh_launch_bare(c, entry, stream, err);
@@ -143,7 +143,7 @@ struct gh_span *gh_capture_node_begin(struct gh_capture *c,
                                       void *stream)
 {
     if (gh_spans_are_full(c->spans.all)) {
-        gh_works_collect(c);
+        gh_launch_trace_collect(c);
     }
     return gh_spans_begin(c->spans.all, what, stream);
 }
