@@ -5,8 +5,8 @@
  * frees memory does not return: the driver lets it wait for the kernels of
  * every device that reaches its own, and the devices of one process do.  So if
  * one thread launched a gather while another still freed memory, each would
- * wait for the other.  So the threads wait on the host first, and launch when
- * all of them have arrived.
+ * wait for the other.  The threads therefore wait on the host first, and launch
+ * when all of them have arrived.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
