@@ -200,7 +200,7 @@ static gh_status refuse(const struct gh_capture *c, const gh_border_key *key,
 gh_status gh_capture_find(const struct gh_capture *c, const gh_border_key *key,
                           gh_buffer *buffer_p, gh_error *err)
 {
-    struct list list = { 0 }, loose;
+    struct list list = { 0 }, slotless;
     uint32_t which = key->which;
     uint64_t since = 0;
 
@@ -209,9 +209,9 @@ gh_status gh_capture_find(const struct gh_capture *c, const gh_border_key *key,
     }
     /* A repeated forward ran without the slot, and later than the pass in the
      * slot. */
-    loose = list_without_slot(c, key, since);
-    if (loose.found) {
-        list = loose;
+    slotless = list_without_slot(c, key, since);
+    if (slotless.found) {
+        list = slotless;
     }
     for (uint32_t i = 0; i < list.n; i++) {
         if (list.outputs[i].tensor == key->tensor && which-- == 0) {

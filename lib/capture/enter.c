@@ -45,7 +45,7 @@ static GH_COLD void note_capture(struct gh_capture *c)
 static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
 {
     if (!c->open.counted) {
-        gh_flight_note_loose(c);
+        gh_flight_note_slotless(c);
         return pass->direction == GH_FORWARD ? GH_REASON_FORWARD_ONLY
                                              : GH_REASON_PLAN;
     }

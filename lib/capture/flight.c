@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-void gh_flight_note_loose(struct gh_capture *c)
+void gh_flight_note_slotless(struct gh_capture *c)
 {
     const uint32_t at = c->streams.at;
 
@@ -67,10 +67,10 @@ GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
         return go_beside(c, pass, err);
     }
     if (found == GH_SLOTS_NONE) {
-        gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
-                            c->open.number, GH_REASON_BUSY);
+        gh_slots_note_slotless(c->slots, c->open.chunk, pass->microbatch,
+                               c->open.number, GH_REASON_BUSY);
     }
-    gh_flight_note_loose(c);
+    gh_flight_note_slotless(c);
     if (found == GH_SLOTS_EARLY) {
         return refuse_order(pass, err);
     }
@@ -133,8 +133,8 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
                        "one stream",
                        pass->microbatch);
     }
-    gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
-                        c->open.number, GH_REASON_BUSY);
+    gh_slots_note_slotless(c->slots, c->open.chunk, pass->microbatch,
+                           c->open.number, GH_REASON_BUSY);
     return GH_OK;
 }
 
@@ -156,8 +156,8 @@ GH_COLD gh_status gh_flight_leave_slot(struct gh_capture *c,
                        "GH_SESSION_BUSY_FAILS",
                        pass->microbatch);
     }
-    gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
-                        c->open.number, GH_REASON_HOST_CAPTURE);
+    gh_slots_note_slotless(c->slots, c->open.chunk, pass->microbatch,
+                           c->open.number, GH_REASON_HOST_CAPTURE);
     return GH_OK;
 }
 

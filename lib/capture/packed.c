@@ -15,8 +15,8 @@
 #include <stdlib.h>
 
 /* Arrays of a microbatch without a slot. */
-struct gh_loose {
-    struct gh_loose *next;
+struct gh_slotless {
+    struct gh_slotless *next;
     void *address;
     uint64_t bytes;
     struct gh_order order;
@@ -90,10 +90,10 @@ static gh_status find_block(struct gh_capture *c, uint32_t chunk,
     return GH_OK;
 }
 
-static struct gh_loose *find_loose(const struct gh_capture *c, uint64_t bytes,
-                                   void *stream)
+static struct gh_slotless *find_slotless(const struct gh_capture *c,
+                                         uint64_t bytes, void *stream)
 {
-    for (struct gh_loose *l = c->slotless.first; l != NULL; l = l->next) {
+    for (struct gh_slotless *l = c->slotless.first; l != NULL; l = l->next) {
         if (!l->busy && l->bytes >= bytes &&
             gh_order_reach(&l->order, &c->streams, stream)) {
             return l;
@@ -102,56 +102,56 @@ static struct gh_loose *find_loose(const struct gh_capture *c, uint64_t bytes,
     return NULL;
 }
 
-static gh_status add_loose(struct gh_capture *c, uint64_t bytes,
-                           struct gh_loose **loose_p, gh_error *err)
+static gh_status add_slotless(struct gh_capture *c, uint64_t bytes,
+                              struct gh_slotless **slotless_p, gh_error *err)
 {
-    struct gh_loose *loose = calloc(1, sizeof(*loose));
+    struct gh_slotless *slotless = calloc(1, sizeof(*slotless));
     struct gh_device_before before;
     gh_status status;
 
-    if (loose == NULL) {
+    if (slotless == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for sequences");
     }
     before = gh_device_enter(c->dev);
-    status = gh_memory_alloc(&c->memory, bytes, &loose->address, err);
+    status = gh_memory_alloc(&c->memory, bytes, &slotless->address, err);
     gh_device_leave(c->dev, before);
     if (status != GH_OK) {
-        free(loose);
+        free(slotless);
         return status;
     }
-    loose->bytes = bytes;
-    gh_order_init(&loose->order);
-    loose->next = c->slotless.first;
-    c->slotless.first = loose;
-    *loose_p = loose;
+    slotless->bytes = bytes;
+    gh_order_init(&slotless->order);
+    slotless->next = c->slotless.first;
+    c->slotless.first = slotless;
+    *slotless_p = slotless;
     return GH_OK;
 }
 
 /* Takes arrays for a microbatch without a slot.  The stream waits for all that
  * has read them before. */
-static gh_status take_loose(struct gh_capture *c, void *stream,
-                            void **address_p, gh_error *err)
+static gh_status take_slotless(struct gh_capture *c, void *stream,
+                               void **address_p, gh_error *err)
 {
     const uint64_t bytes = all_bytes(c->open.bank);
-    struct gh_loose *loose = find_loose(c, bytes, stream);
+    struct gh_slotless *slotless = find_slotless(c, bytes, stream);
     gh_status status = GH_OK;
 
-    if (loose == NULL) {
-        status = add_loose(c, bytes, &loose, err);
+    if (slotless == NULL) {
+        status = add_slotless(c, bytes, &slotless, err);
     }
     if (status == GH_OK) {
-        status = gh_order_move(&loose->order, &c->streams, stream, err);
+        status = gh_order_move(&slotless->order, &c->streams, stream, err);
     }
     if (status == GH_OK) {
-        loose->busy = true;
-        *address_p = loose->address;
+        slotless->busy = true;
+        *address_p = slotless->address;
     }
     return status;
 }
 
 void gh_packed_end_step(struct gh_capture *c)
 {
-    for (struct gh_loose *l = c->slotless.first; l != NULL; l = l->next) {
+    for (struct gh_slotless *l = c->slotless.first; l != NULL; l = l->next) {
         if (!l->busy) {
             continue;
         }
@@ -167,12 +167,12 @@ void gh_packed_end_step(struct gh_capture *c)
 void gh_packed_free(struct gh_capture *c)
 {
     while (c->slotless.first != NULL) {
-        struct gh_loose *loose = c->slotless.first;
+        struct gh_slotless *slotless = c->slotless.first;
 
-        c->slotless.first = loose->next;
-        gh_order_free(&loose->order, c->dev);
-        gh_memory_free(&c->memory, loose->address, loose->bytes);
-        free(loose);
+        c->slotless.first = slotless->next;
+        gh_order_free(&slotless->order, c->dev);
+        gh_memory_free(&c->memory, slotless->address, slotless->bytes);
+        free(slotless);
     }
 }
 
@@ -328,7 +328,7 @@ static gh_status write(struct gh_capture *c, const gh_packed *packed,
         return status;
     }
     if (c->open.slot == GH_SLOT_NONE) {
-        status = take_loose(c, packed->stream, &address, err);
+        status = take_slotless(c, packed->stream, &address, err);
     } else {
         status = find_block(c, packed->chunk, &block, err);
     }

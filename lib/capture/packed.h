@@ -14,7 +14,7 @@
 
 struct gh_bank;
 struct gh_capture;
-struct gh_loose;
+struct gh_slotless;
 
 /* The error for a microbatch that begins without its sequences. */
 gh_status gh_packed_refuse_none(const gh_pass *pass,

@@ -72,7 +72,7 @@ static uint32_t for_each_live(struct gh_offload *o,
                 n++;
             }
         }
-        for (struct gh_instance *i = group->loose; i != NULL; i = i->next) {
+        for (struct gh_instance *i = group->slotless; i != NULL; i = i->next) {
             if (gh_instance_is_live(i)) {
                 call(o, i, number);
                 n++;
@@ -327,7 +327,7 @@ static uint64_t bytes_kept(const struct gh_offload *o)
         for (uint32_t s = 0; s < o->table.max_slots; s++) {
             bytes += kept_by(&group->of_slot[s]);
         }
-        for (const struct gh_instance *i = group->loose; i != NULL;
+        for (const struct gh_instance *i = group->slotless; i != NULL;
              i = i->next) {
             bytes += kept_by(i);
         }

@@ -22,7 +22,7 @@
 struct gh_answer;
 struct gh_bound;
 struct gh_left;
-struct gh_loose;
+struct gh_slotless;
 struct gh_messages;
 struct gh_offload;
 struct gh_spans;
@@ -51,7 +51,7 @@ struct gh_capture {
         gh_error why;          /* with rank and pass */
     } ranks;
     struct {
-        struct gh_loose *first; /* packed.c */
+        struct gh_slotless *first; /* packed.c */
         uint64_t used; /* bit i: a pass without a slot was on stream i, in
                           this step; those past the last share one */
     } slotless;

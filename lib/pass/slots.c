@@ -114,7 +114,7 @@ void gh_slots_note_packed(struct gh_slots *slots, uint32_t chunk_index,
     struct gh_slots_chunk *chunk = &slots->chunks[chunk_index];
     struct gh_flight *flight = &chunk->flights[microbatch];
 
-    flight->loose = flight->slot == GH_FLIGHT_NO_SLOT;
+    flight->slotless = flight->slot == GH_FLIGHT_NO_SLOT;
     if (microbatch >= chunk->top) {
         chunk->top = microbatch + 1;
     }

@@ -48,8 +48,8 @@ struct gh_flight {
     uint32_t waiting; /* forwards whose last pass has not run */
     uint8_t slot;     /* GH_FLIGHT_NO_SLOT: none */
     uint8_t reason;   /* without a slot: why, as its first pass found out */
-    bool loose;       /* its sequences came before its first pass, and found no
-                         slot: it gets none, also where one is free by then */
+    bool slotless;    /* its sequences came before its first pass, and found no
+                      slot: it gets none, also where one is free by then */
     uint64_t began;   /* and the number of that pass */
 };
 #define GH_FLIGHT_NO_SLOT 0xff
@@ -148,7 +148,7 @@ gh_slots_enter(struct gh_slots *slots, uint32_t chunk_index,
             return &chunk->slots[flight->slot];
         }
         *found_p = direction == GH_FORWARD ? GH_SLOTS_REPEATED : GH_SLOTS_EARLY;
-    } else if (flight->waiting != 0 || flight->loose) {
+    } else if (flight->waiting != 0 || flight->slotless) {
         /* Without a slot only the number of forwards is known.  A microbatch
          * gets no slot in the middle of its flight. */
         *found_p = GH_SLOTS_NONE;
@@ -166,10 +166,10 @@ gh_slots_enter(struct gh_slots *slots, uint32_t chunk_index,
 }
 
 /* A pass without a slot begins; it may be the first of its flight. */
-static inline void gh_slots_note_loose(struct gh_slots *slots,
-                                       uint32_t chunk_index,
-                                       uint32_t microbatch, uint64_t pass,
-                                       gh_reason reason)
+static inline void gh_slots_note_slotless(struct gh_slots *slots,
+                                          uint32_t chunk_index,
+                                          uint32_t microbatch, uint64_t pass,
+                                          gh_reason reason)
 {
     struct gh_flight *flight = &slots->chunks[chunk_index].flights[microbatch];
 
@@ -230,7 +230,7 @@ static inline bool gh_slots_ran_last(struct gh_slots *slots,
 
     flight->waiting--;
     if (flight->slot == GH_FLIGHT_NO_SLOT) {
-        flight->loose = false; /* `waiting` says whether it goes on */
+        flight->slotless = false; /* `waiting` says whether it goes on */
         return false;
     }
     *gh_slots_waits(slots, segment, flight->slot) = GH_FORWARD;

@@ -37,7 +37,7 @@ static uint32_t count_in_flight(const struct gh_offload *o)
         for (uint32_t i = 0; i < o->table.max_slots; i++) {
             n += group->of_slot[i].used;
         }
-        for (const struct gh_instance *i = group->loose; i != NULL;
+        for (const struct gh_instance *i = group->slotless; i != NULL;
              i = i->next) {
             n += i->used;
         }
@@ -177,7 +177,7 @@ static void free_what_stayed(struct gh_offload *o)
         for (uint32_t i = 0; i < o->table.max_slots; i++) {
             free_kept(o, &group->of_slot[i]);
         }
-        for (struct gh_instance *i = group->loose; i != NULL; i = i->next) {
+        for (struct gh_instance *i = group->slotless; i != NULL; i = i->next) {
             free_kept(o, i);
         }
     }

@@ -32,12 +32,12 @@ static void free_group(struct gh_table *table, struct gh_group *group)
     for (uint32_t i = 0; i < table->max_slots; i++) {
         free_instance(table, &group->of_slot[i]);
     }
-    while (group->loose != NULL) {
-        struct gh_instance *loose = group->loose;
+    while (group->slotless != NULL) {
+        struct gh_instance *slotless = group->slotless;
 
-        group->loose = loose->next;
-        free_instance(table, loose);
-        free(loose);
+        group->slotless = slotless->next;
+        free_instance(table, slotless);
+        free(slotless);
     }
     free(group->of_slot);
     free(group);
@@ -153,7 +153,7 @@ gh_status gh_table_instance(const struct gh_table *table,
         *instance_p = &group->of_slot[slot];
         return GH_OK;
     }
-    for (struct gh_instance *i = group->loose; i != NULL; i = i->next) {
+    for (struct gh_instance *i = group->slotless; i != NULL; i = i->next) {
         if (gh_instance_is_live(i) && i->microbatch == microbatch) {
             *instance_p = i;
             return GH_OK;
@@ -169,8 +169,8 @@ gh_status gh_table_instance(const struct gh_table *table,
         }
         idle->group = group;
         idle->slot = GH_SLOT_NONE;
-        idle->next = group->loose;
-        group->loose = idle;
+        idle->next = group->slotless;
+        group->slotless = idle;
     }
     *instance_p = idle;
     return GH_OK;

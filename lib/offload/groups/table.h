@@ -43,7 +43,7 @@ struct gh_group {
     uint32_t ordinal; /* among the groups of its class */
     struct gh_size_class *size_class; /* NULL: nothing of it goes */
     struct gh_instance *of_slot;      /* max_slots of them */
-    struct gh_instance *loose;        /* those of microbatches without a slot */
+    struct gh_instance *slotless;     /* those of microbatches without a slot */
 };
 
 enum gh_instance_state {

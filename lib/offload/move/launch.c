@@ -77,8 +77,9 @@ static gh_status check_begun(const struct gh_offload *o,
     if (!gh_script_is_begun(i, step->verb, at)) {
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
-    if ((commits ? i->out : i->back) != step->buffer || gh_script_is_loose(i) ||
-        i->layout != step->layout || (commits && gh_instance_is_own(i))) {
+    if ((commits ? i->out : i->back) != step->buffer ||
+        gh_script_is_temporary(i) || i->layout != step->layout ||
+        (commits && gh_instance_is_own(i))) {
         return refuse_place(o, i, err);
     }
     return GH_OK;

@@ -253,7 +253,8 @@ static gh_status find_end(const struct gh_offload *o,
 
     if (step->alone && gh_script_is_begun(i, step->verb, at)) {
         step->buffer = commits ? i->out : i->back;
-        return !gh_script_is_loose(i) && (o->profiled || step->buffer == NULL)
+        return !gh_script_is_temporary(i) &&
+                       (o->profiled || step->buffer == NULL)
                    ? GH_OK
                    : gh_fail(err, GH_RERUN,
                              "offload: an eager pass has %s where it is this "

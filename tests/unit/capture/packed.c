@@ -212,7 +212,7 @@ static void end(void)
     is_int(lent, 0, "all memory goes back");
 }
 
-static uint32_t n_loose(void)
+static uint32_t n_slotless(void)
 {
     uint32_t n = 0;
     const struct {
@@ -266,7 +266,7 @@ static void test_a_flight_that_fails(void)
     set(0, 0, STREAM);
     is_status(set(1, 0, STREAM), GH_OK, &err, "without a free slot");
     is_str(calls, "without write ", "a microbatch has offsets of its own");
-    is_int(n_loose(), 1, "once");
+    is_int(n_slotless(), 1, "once");
     end();
 }
 
@@ -282,11 +282,11 @@ static void test_without_slots(void)
     }
     set(0, flags, STREAM);
     set(1, flags, STREAM);
-    is_int(n_loose(), 2, "in one step each has its own");
+    is_int(n_slotless(), 2, "in one step each has its own");
     c.streams.at = 3;
-    gh_flight_note_loose(&c);
+    gh_flight_note_slotless(&c);
     c.streams.at = 70;
-    gh_flight_note_loose(&c);
+    gh_flight_note_slotless(&c);
     ok(c.slotless.used ==
            (UINT64_C(1) << 3 | UINT64_C(1) << (GH_MAX_EDGES - 1)),
        "the streams of passes without a slot are noted");
@@ -302,10 +302,10 @@ static void test_without_slots(void)
     ok((order->used & UINT64_C(1) << 5) == 0,
        "a step that has not used it adds nothing");
     set(0, flags, STREAM);
-    is_int(n_loose(), 2, "in the next step they are used again");
+    is_int(n_slotless(), 2, "in the next step they are used again");
     in_reach = false;
     set(1, flags, STREAM);
-    is_int(n_loose(), 3, "unless their readers cannot be waited for");
+    is_int(n_slotless(), 3, "unless their readers cannot be waited for");
     end();
 }
 
