@@ -101,10 +101,10 @@ libcore_la_SOURCES = \
 	lib/offload/decide/times.c \
 	lib/offload/groups/group.c \
 	lib/offload/groups/group.h \
+	lib/offload/groups/host_owned.c \
+	lib/offload/groups/host_owned.h \
 	lib/offload/groups/loans.c \
 	lib/offload/groups/loans.h \
-	lib/offload/groups/own.c \
-	lib/offload/groups/own.h \
 	lib/offload/groups/ring.c \
 	lib/offload/groups/ring.h \
 	lib/offload/groups/state.h \
@@ -116,32 +116,30 @@ libcore_la_SOURCES = \
 	lib/offload/move/copy.h \
 	lib/offload/move/copy_back.c \
 	lib/offload/move/copy_out.c \
+	lib/offload/move/eager_load.c \
+	lib/offload/move/eager_save.c \
 	lib/offload/move/launch.c \
 	lib/offload/move/lists.c \
-	lib/offload/move/live_load.c \
-	lib/offload/move/live_save.c \
 	lib/offload/move/move.h \
-	lib/offload/move/own_script.c \
-	lib/offload/move/own_script.h \
 	lib/offload/move/prefetch.c \
+	lib/offload/move/recorded_host_owned.c \
+	lib/offload/move/recorded_host_owned.h \
 	lib/offload/move/release.c \
 	lib/offload/move/script.c \
 	lib/offload/move/script.h \
 	lib/offload/offload.c \
 	lib/offload/offload.h \
-	lib/capture/aux.c \
-	lib/capture/aux.h \
-	lib/capture/banks.c \
-	lib/capture/packed.c \
-	lib/capture/packed.h \
-	lib/capture/borders.c \
-	lib/capture/borders.h \
-	lib/capture/buffers.c \
-	lib/capture/buffers.h \
 	lib/capture/abandon.c \
 	lib/capture/abandon.h \
 	lib/capture/agree.c \
 	lib/capture/agree.h \
+	lib/capture/aux.c \
+	lib/capture/aux.h \
+	lib/capture/banks.c \
+	lib/capture/borders.c \
+	lib/capture/borders.h \
+	lib/capture/buffers.c \
+	lib/capture/buffers.h \
 	lib/capture/call.c \
 	lib/capture/call.h \
 	lib/capture/cancel.c \
@@ -155,8 +153,12 @@ libcore_la_SOURCES = \
 	lib/capture/exit.c \
 	lib/capture/flight.c \
 	lib/capture/flight.h \
+	lib/capture/launch_trace.c \
+	lib/capture/launch_trace.h \
 	lib/capture/offloads.c \
 	lib/capture/offloads.h \
+	lib/capture/packed.c \
+	lib/capture/packed.h \
 	lib/capture/record.c \
 	lib/capture/record.h \
 	lib/capture/replay.c \
@@ -164,8 +166,6 @@ libcore_la_SOURCES = \
 	lib/capture/services.c \
 	lib/capture/services.h \
 	lib/capture/stats.c \
-	lib/capture/launch_trace.c \
-	lib/capture/launch_trace.h \
 	lib/messages/eager.c \
 	lib/messages/messages.c \
 	lib/messages/messages.h \
@@ -192,12 +192,12 @@ libcore_la_SOURCES = \
 	lib/ranks/words.h \
 	lib/comm/comm.c \
 	lib/comm/comm.h \
-	lib/comm/thread_barrier.c \
-	lib/comm/thread_barrier.h \
 	lib/comm/nccl.c \
 	lib/comm/nccl.h \
 	lib/comm/split.c \
 	lib/comm/split.h \
+	lib/comm/thread_barrier.c \
+	lib/comm/thread_barrier.h \
 	lib/comm/where.c \
 	lib/comm/where.h \
 	lib/schedule/agree.c \

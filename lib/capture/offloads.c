@@ -112,7 +112,7 @@ gh_status gh_capture_save(struct gh_capture *c, gh_offload_group *group,
                           gh_error *err)
 {
     static const struct group_call call = { "gh_offload_save", true,
-                                            gh_offload_save_live,
+                                            gh_offload_save_eager,
                                             gh_offload_save_recorded };
 
     return call_for_group(c, &call, group, err);
@@ -122,7 +122,7 @@ gh_status gh_capture_load(struct gh_capture *c, gh_offload_group *group,
                           gh_error *err)
 {
     static const struct group_call call = { "gh_offload_load", false,
-                                            gh_offload_load_live,
+                                            gh_offload_load_eager,
                                             gh_offload_load_recorded };
 
     return call_for_group(c, &call, group, err);
@@ -185,7 +185,7 @@ gh_status gh_capture_commit(struct gh_capture *c, uint32_t layer,
                             uint32_t module, gh_error *err)
 {
     static const struct end_call call = { "gh_offload_commit", true,
-                                          gh_offload_commit_live,
+                                          gh_offload_commit_eager,
                                           gh_offload_commit_recorded };
 
     return call_for_end(c, &call, layer, module, err);
@@ -195,7 +195,7 @@ gh_status gh_capture_release(struct gh_capture *c, uint32_t layer,
                              uint32_t module, gh_error *err)
 {
     static const struct end_call call = { "gh_offload_release", false,
-                                          gh_offload_release_live,
+                                          gh_offload_release_eager,
                                           gh_offload_release_recorded };
 
     return call_for_end(c, &call, layer, module, err);

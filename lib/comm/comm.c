@@ -15,9 +15,9 @@
 #include "base/error.h"
 #include "base/gate.h"
 #include "base/log.h"
-#include "comm/thread_barrier.h"
 #include "comm/nccl.h"
 #include "comm/split.h"
+#include "comm/thread_barrier.h"
 #include "device/job.h"
 
 #include <stdio.h>

@@ -35,7 +35,7 @@ test_programs += \
 	tests/unit/device/job.t \
 	tests/unit/offload/exchanges.t \
 	tests/unit/offload/moves.t \
-	tests/unit/offload/own.t \
+	tests/unit/offload/host_owned.t \
 	tests/unit/offload/scripts.t \
 	tests/unit/config/env.t \
 	tests/unit/trace/trace.t \
@@ -116,8 +116,8 @@ tests_unit_offload_exchanges_t_LDADD = $(core_test_libs)
 tests_unit_offload_moves_t_SOURCES = tests/unit/offload/moves.c $(fake_offload)
 tests_unit_offload_moves_t_LDFLAGS = $(fake_ldflags)
 tests_unit_offload_moves_t_LDADD = $(core_test_libs)
-tests_unit_offload_own_t_SOURCES = tests/unit/offload/own.c
-tests_unit_offload_own_t_LDADD = $(core_test_libs)
+tests_unit_offload_host_owned_t_SOURCES = tests/unit/offload/host_owned.c
+tests_unit_offload_host_owned_t_LDADD = $(core_test_libs)
 tests_unit_offload_scripts_t_SOURCES = tests/unit/offload/scripts.c \
 	$(fake_offload)
 tests_unit_offload_scripts_t_LDFLAGS = $(fake_ldflags)

@@ -8,7 +8,7 @@
 #include "offload/groups/group.h"
 
 #include "base/error.h"
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 #include "plan/kinds.h"
 
 #include <stdio.h>
@@ -27,9 +27,9 @@ static void split_own(const struct gh_offload *o,
                       const gh_offload_group *wanted, bool goes,
                       struct gh_split *split)
 {
-    struct gh_own own;
+    struct gh_host_owned own;
 
-    gh_own_lay(o, wanted, goes, &own);
+    gh_host_owned_lay(o, wanted, goes, &own);
     split->goes = own.goes;
     split->stays = own.stays;
     split->layout ^= own.shape;
@@ -50,7 +50,7 @@ struct gh_split gh_group_split(const struct gh_offload *o,
         }
         split.layout = (split.layout ^ bytes) * UINT64_C(1099511628211);
     }
-    if (gh_is_own(wanted)) {
+    if (gh_is_host_owned(wanted)) {
         split_own(o, wanted, goes, &split);
     }
     return split;

@@ -64,7 +64,7 @@ struct gh_run {
 };
 
 struct gh_loan;
-struct gh_own;
+struct gh_host_owned;
 
 struct gh_instance {
     struct gh_group *group;
@@ -83,7 +83,8 @@ struct gh_instance {
     uint64_t bytes;  /* of the part that goes, with what lies between runs */
     struct gh_run runs[GH_MAX_GROUP];
     uint32_t n_runs;
-    struct gh_own *own;   /* NULL: none of its flights was the host's own */
+    struct gh_host_owned
+        *own;             /* NULL: none of its flights was the host's own */
     struct gh_loan *loan; /* the object that its memory is of; NULL: none */
     struct gh_ring_buffer *out, *back;
     struct gh_pinned_block *block;

@@ -8,21 +8,22 @@
 
 #include "offload/groups/state.h"
 
-/* live_save.c, live_load.c: of a pass that runs eagerly.  script.c: the same of
- * one that is recorded, which `script` belongs to. */
-gh_status gh_offload_save_live(struct gh_offload *offload,
-                               const struct gh_offload_at *at,
-                               gh_offload_group *wanted, gh_error *err);
-gh_status gh_offload_commit_live(struct gh_offload *offload,
-                                 const struct gh_offload_at *at, uint32_t layer,
-                                 uint32_t module, gh_error *err);
-gh_status gh_offload_load_live(struct gh_offload *offload,
-                               const struct gh_offload_at *at,
-                               gh_offload_group *wanted, gh_error *err);
-gh_status gh_offload_release_live(struct gh_offload *offload,
+/* eager_save.c, eager_load.c: of a pass that runs eagerly.  script.c: the same
+ * of one that is recorded, which `script` belongs to. */
+gh_status gh_offload_save_eager(struct gh_offload *offload,
+                                const struct gh_offload_at *at,
+                                gh_offload_group *wanted, gh_error *err);
+gh_status gh_offload_commit_eager(struct gh_offload *offload,
                                   const struct gh_offload_at *at,
                                   uint32_t layer, uint32_t module,
                                   gh_error *err);
+gh_status gh_offload_load_eager(struct gh_offload *offload,
+                                const struct gh_offload_at *at,
+                                gh_offload_group *wanted, gh_error *err);
+gh_status gh_offload_release_eager(struct gh_offload *offload,
+                                   const struct gh_offload_at *at,
+                                   uint32_t layer, uint32_t module,
+                                   gh_error *err);
 
 gh_status gh_offload_save_recorded(struct gh_offload *offload,
                                    const struct gh_offload_at *at,

@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "offload/decide/measure.h"
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 #include "offload/move/copy.h"
 
 /* Makes sure that nobody's group is in the buffer.  A copy that is queued is

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "offload/decide/measure.h"
 #include "offload/groups/group.h"
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 #include "offload/move/move.h"
 #include "offload/move/script.h"
 
@@ -41,9 +41,9 @@ static gh_status begin_save(struct gh_offload *o,
     i->held = i->kept;
     i->stays = step->stays;
     i->layout = step->layout;
-    gh_own_forget(i);
+    gh_host_owned_forget(i);
     if (step->own != NULL) {
-        gh_own_copy(i->own, step->own);
+        gh_host_owned_copy(i->own, step->own);
     }
     if (step->buffer != NULL) {
         i->n_runs = step->n_runs;
@@ -79,7 +79,7 @@ static gh_status check_begun(const struct gh_offload *o,
     }
     if ((commits ? i->out : i->back) != step->buffer ||
         gh_script_is_temporary(i) || i->layout != step->layout ||
-        (commits && gh_instance_is_own(i))) {
+        (commits && gh_instance_is_host_owned(i))) {
         return refuse_place(o, i, err);
     }
     return GH_OK;
@@ -97,7 +97,7 @@ static gh_status begin_load(struct gh_offload *o,
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
     if (i->goes != (step->buffer != NULL) || i->layout != step->layout ||
-        gh_instance_is_own(i) != (step->own != NULL) ||
+        gh_instance_is_host_owned(i) != (step->own != NULL) ||
         (step->own == NULL && gh_script_holds_other(i, step->stays))) {
         return refuse_place(o, i, err);
     }
@@ -105,7 +105,7 @@ static gh_status begin_load(struct gh_offload *o,
     i->stream = at->stream;
     i->said = false;
     if (step->own != NULL) {
-        status = gh_own_bring(o, i, step->own, at->stream, err);
+        status = gh_host_owned_bring(o, i, step->own, at->stream, err);
     }
     return status == GH_OK && i->goes
                ? gh_move_back(o, i, step->buffer, false, err)

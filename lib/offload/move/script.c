@@ -14,9 +14,9 @@
 
 #include "base/error.h"
 #include "offload/groups/group.h"
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 #include "offload/move/move.h"
-#include "offload/move/own_script.h"
+#include "offload/move/recorded_host_owned.h"
 #include "offload/move/script.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static gh_status keep_runs(const struct gh_offload *o,
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }
     step->n_runs = step->own != NULL
-                       ? gh_own_find_runs(step->own, false, step->runs)
+                       ? gh_host_owned_find_runs(step->own, false, step->runs)
                        : gh_group_find_runs(o, wanted, step->runs);
     return GH_OK;
 }
@@ -189,8 +189,8 @@ static gh_status record_save(struct gh_offload *o,
     parts = gh_group_split(o, wanted, step.buffer != NULL);
     step.stays = parts.stays;
     step.layout = parts.layout;
-    if (status == GH_OK && gh_is_own(wanted)) {
-        status = gh_own_record_save(o, wanted, &step, err);
+    if (status == GH_OK && gh_is_host_owned(wanted)) {
+        status = gh_host_owned_record_save(o, wanted, &step, err);
     }
     if (status == GH_OK) {
         status = gh_group_keep_for_graph(o, step.instance, step.stays, err);
@@ -209,7 +209,7 @@ static gh_status record_save(struct gh_offload *o,
     gh_group_learn(o, at, group, &split, size_class);
     if (step.own != NULL) {
         step.instance->recorded |= step.stays != 0;
-        return gh_own_record_lend(o, at, wanted, &step, err);
+        return gh_host_owned_record_lend(o, at, wanted, &step, err);
     }
     step.instance->recorded = true;
     gh_group_lay_out(o, wanted, step.buffer != NULL,
@@ -291,12 +291,12 @@ static gh_status record_end(struct gh_offload *o,
         return status;
     }
     step.layout = step.instance->layout;
-    if (commits && step.alone && gh_instance_is_own(step.instance)) {
-        return gh_own_refuse_pass(o, step.instance, err);
+    if (commits && step.alone && gh_instance_is_host_owned(step.instance)) {
+        return gh_host_owned_refuse_pass(o, step.instance, err);
     }
     status = find_end(o, at, &step, err);
     if (status == GH_OK && commits) {
-        status = gh_own_record_commit(o, at, script, &step, err);
+        status = gh_host_owned_record_commit(o, at, script, &step, err);
     }
     if (status == GH_OK && step.buffer != NULL) {
         if (!commits && !o->checks && gh_instance_is_live(step.instance)) {
@@ -358,7 +358,7 @@ static void lay_out(const struct gh_offload *o,
     if (step->own == NULL) {
         gh_group_lay_out(o, wanted, moved != NULL, moved, step->instance->kept);
     } else {
-        gh_own_lay_out(step->own, wanted, moved, step->instance->kept);
+        gh_host_owned_lay_out(step->own, wanted, moved, step->instance->kept);
     }
 }
 
@@ -382,8 +382,9 @@ static gh_status record_load(struct gh_offload *o,
     if (i->group->size_class != NULL) {
         step.buffer = place_of(&i->group->size_class->back, i, at);
     }
-    status = gh_instance_is_own(i) ? gh_own_record_load(o, wanted, &step, err)
-                                   : find_given(o, wanted, &step, err);
+    status = gh_instance_is_host_owned(i)
+                 ? gh_host_owned_record_load(o, wanted, &step, err)
+                 : find_given(o, wanted, &step, err);
     if (status == GH_OK && step.buffer != NULL) {
         status = check_place(o, script, i, step.buffer, err);
         if (status == GH_OK) {

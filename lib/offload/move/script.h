@@ -9,7 +9,7 @@
 #ifndef GH_OFFLOAD_SCRIPT_H
 #define GH_OFFLOAD_SCRIPT_H
 
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 #include "offload/groups/state.h"
 
 #include <stdbool.h>
@@ -25,8 +25,8 @@ static inline bool gh_script_holds_other(const struct gh_instance *i,
 static inline bool gh_script_is_lent(const struct gh_instance *i)
 {
     return i->state == GH_INSTANCE_READING && i->said &&
-           gh_instance_is_own(i) && i->own->mode == GH_OWN_STAYS &&
-           i->own->stays != 0;
+           gh_instance_is_host_owned(i) &&
+           i->own->mode == GH_HOST_OWNED_STAYS && i->own->stays != 0;
 }
 
 /* Whether it is in a place of this time only, which no graph can know. */

@@ -458,7 +458,7 @@ gh_status save_bytes(uint32_t layer, uint32_t microbatch, uint64_t bytes)
     gh_offload_tensor tensor = { NULL, bytes };
     gh_offload_group group = group_of(layer, &tensor);
 
-    return gh_offload_save_live(o, &where, &group, &err);
+    return gh_offload_save_eager(o, &where, &group, &err);
 }
 
 gh_status save(uint32_t layer, uint32_t microbatch)
@@ -470,7 +470,7 @@ gh_status commit(uint32_t layer, uint32_t microbatch)
 {
     const struct gh_offload_at where = at(layer, microbatch);
 
-    return gh_offload_commit_live(o, &where, layer, GH_MODULE_MLP, &err);
+    return gh_offload_commit_eager(o, &where, layer, GH_MODULE_MLP, &err);
 }
 
 gh_status load(uint32_t layer, uint32_t microbatch)
@@ -479,14 +479,14 @@ gh_status load(uint32_t layer, uint32_t microbatch)
     gh_offload_tensor tensor = { NULL, BYTES };
     gh_offload_group group = group_of(layer, &tensor);
 
-    return gh_offload_load_live(o, &where, &group, &err);
+    return gh_offload_load_eager(o, &where, &group, &err);
 }
 
 gh_status release(uint32_t layer, uint32_t microbatch)
 {
     const struct gh_offload_at where = at(layer, microbatch);
 
-    return gh_offload_release_live(o, &where, layer, GH_MODULE_MLP, &err);
+    return gh_offload_release_eager(o, &where, layer, GH_MODULE_MLP, &err);
 }
 
 struct gh_instance *instance(uint32_t layer, uint32_t microbatch)

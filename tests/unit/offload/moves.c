@@ -205,7 +205,7 @@ static void test_many_copies(void)
             tensors[t] = (gh_offload_tensor){ NULL, 100 };
         }
         group.n_tensors = GH_MAX_GROUP;
-        gh_offload_save_live(o, &where, &group, &err);
+        gh_offload_save_eager(o, &where, &group, &err);
         commit(layer, 0);
     }
     is_status(gh_offload_flush(o, &err), GH_OK, &err,
@@ -229,7 +229,7 @@ static void test_a_save_that_fails(void)
     group = group_of(0, tensors);
     group.n_tensors = 2;
     no_memory = true;
-    is_status(gh_offload_save_live(o, &where, &group, &err), GH_ERR_NO_MEMORY,
+    is_status(gh_offload_save_eager(o, &where, &group, &err), GH_ERR_NO_MEMORY,
               &err, "a save without memory for what stays fails");
     no_memory = false;
     ok(blocks_out == 0 && o->table.classes[0]->out.buffers[0]->holder == NULL,
@@ -269,7 +269,7 @@ static void test_a_writer_is_given_up(void)
        "its block and its buffer are free");
     where = at(0, 0);
     where.stream = SIDE;
-    is_status(gh_offload_save_live(o, &where, &group, &err), GH_OK, &err,
+    is_status(gh_offload_save_eager(o, &where, &group, &err), GH_OK, &err,
               "the group is saved again, on another stream");
     are("which waits until that buffer may be written", "W%u@s", out_read(0));
     end();
@@ -351,7 +351,7 @@ static void test_a_release_is_given_up(void)
     commit(0, 0);
     load(0, 0);
     where.compares = true;
-    gh_offload_release_live(o, &where, 0, GH_MODULE_MLP, &err);
+    gh_offload_release_eager(o, &where, 0, GH_MODULE_MLP, &err);
     called();
     gh_offload_end_step(o, &err);
     are("the buffer of a release that is given up is free once it was read",
@@ -515,8 +515,8 @@ static void test_evaluations_are_no_flights(void)
             gh_offload_group group = group_of(layer, &tensor);
 
             where.forward_only = true;
-            gh_offload_save_live(o, &where, &group, &err);
-            gh_offload_commit_live(o, &where, layer, GH_MODULE_MLP, &err);
+            gh_offload_save_eager(o, &where, &group, &err);
+            gh_offload_commit_eager(o, &where, layer, GH_MODULE_MLP, &err);
         }
     }
     ok(instance(0, 0)->used && !instance(0, 1)->used,

@@ -6,7 +6,7 @@
  */
 #include "tests/unit/offload/fake.h"
 
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 #include "offload/move/script.h"
 #include "tap/tap.h"
 
@@ -196,9 +196,9 @@ static gh_status save_own(uint32_t layer)
     gh_status status;
 
     group.flags = GH_OFFLOAD_OWN;
-    status = gh_offload_save_live(o, &where, &group, &err);
+    status = gh_offload_save_eager(o, &where, &group, &err);
     return status == GH_OK
-               ? gh_offload_commit_live(o, &where, layer, GH_MODULE_MLP, &err)
+               ? gh_offload_commit_eager(o, &where, layer, GH_MODULE_MLP, &err)
                : status;
 }
 
@@ -227,7 +227,8 @@ static void test_a_save_after_the_hosts_own(void)
     is_status(save_own(0), GH_OK, &err, "the host saves a group of its own");
     gh_offload_end_step(o, &err);
     is_status(launch(0), GH_OK, &err, "a graph saves the library's after that");
-    ok(!gh_instance_is_own(instance(0, 0)), "which is not the host's any more");
+    ok(!gh_instance_is_host_owned(instance(0, 0)),
+       "which is not the host's any more");
     end_script();
 }
 

@@ -1,5 +1,5 @@
 /*
- * live_load.c - a backward that runs eagerly loads and releases.
+ * eager_load.c - a backward that runs eagerly loads and releases.
  *
  * A load says where each tensor is, and makes the host's stream wait until it
  * is there.  A release marks it as read.  Both issue the copies back of what
@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "offload/decide/measure.h"
 #include "offload/groups/group.h"
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 #include "offload/move/move.h"
 
 static gh_status choose_back(struct gh_offload *o, const struct gh_instance *i,
@@ -65,8 +65,8 @@ static void lay_out(const struct gh_offload *o, const struct gh_instance *i,
 {
     void *moved = i->goes ? i->back->address : NULL;
 
-    if (gh_instance_is_own(i)) {
-        gh_own_lay_out(i->own, wanted, moved, i->held);
+    if (gh_instance_is_host_owned(i)) {
+        gh_host_owned_lay_out(i->own, wanted, moved, i->held);
     } else {
         gh_group_lay_out(o, wanted, i->goes, moved, i->held);
     }
@@ -76,10 +76,10 @@ static gh_status check_tensors(const struct gh_offload *o,
                                const struct gh_instance *i,
                                const gh_offload_group *wanted, gh_error *err)
 {
-    if (gh_instance_is_own(i)) {
-        return gh_own_fits(i->own, wanted)
+    if (gh_instance_is_host_owned(i)) {
+        return gh_host_owned_fits(i->own, wanted)
                    ? GH_OK
-                   : gh_own_refuse_load(o, i->own, wanted, err);
+                   : gh_host_owned_refuse_load(o, i->own, wanted, err);
     }
     return gh_group_split(o, wanted, i->goes).layout == i->layout
                ? GH_OK
@@ -190,9 +190,9 @@ gh_status gh_offload_compared(struct gh_offload *o, uint64_t pass,
 
 /* ---- with the device's context ----------------------------------------- */
 
-gh_status gh_offload_load_live(struct gh_offload *o,
-                               const struct gh_offload_at *at,
-                               gh_offload_group *wanted, gh_error *err)
+gh_status gh_offload_load_eager(struct gh_offload *o,
+                                const struct gh_offload_at *at,
+                                gh_offload_group *wanted, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
     gh_status status = load(o, at, wanted, err);
@@ -201,10 +201,10 @@ gh_status gh_offload_load_live(struct gh_offload *o,
     return status;
 }
 
-gh_status gh_offload_release_live(struct gh_offload *o,
-                                  const struct gh_offload_at *at,
-                                  uint32_t layer, uint32_t module,
-                                  gh_error *err)
+gh_status gh_offload_release_eager(struct gh_offload *o,
+                                   const struct gh_offload_at *at,
+                                   uint32_t layer, uint32_t module,
+                                   gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
     gh_status status = release(o, at, layer, module, err);

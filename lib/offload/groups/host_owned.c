@@ -1,11 +1,11 @@
 /*
- * own.c - see own.h.
+ * host_owned.c - see host_owned.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
 
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 
 #include "base/error.h"
 #include "offload/groups/group.h"
@@ -15,14 +15,14 @@
 
 /* ---- spans -------------------------------------------------------------- */
 
-static bool overlap(const struct gh_own_span *span, const char *from,
+static bool overlap(const struct gh_host_owned_span *span, const char *from,
                     uint64_t bytes)
 {
     return (uintptr_t)from < (uintptr_t)span->from + span->bytes &&
            (uintptr_t)span->from < (uintptr_t)from + bytes;
 }
 
-static void take_in(struct gh_own_span *span, char *from, uint64_t bytes)
+static void take_in(struct gh_host_owned_span *span, char *from, uint64_t bytes)
 {
     const uintptr_t first = (uintptr_t)span->from < (uintptr_t)from
                                 ? (uintptr_t)span->from
@@ -35,13 +35,13 @@ static void take_in(struct gh_own_span *span, char *from, uint64_t bytes)
 }
 
 /* All that overlaps the tensor becomes one span, the first of them. */
-static uint32_t add_tensor(struct gh_own *own, char *from, uint64_t bytes,
-                           uint32_t *joined)
+static uint32_t add_tensor(struct gh_host_owned *own, char *from,
+                           uint64_t bytes, uint32_t *joined)
 {
     uint32_t first = own->n_spans;
 
     for (uint32_t s = 0; s < own->n_spans; s++) {
-        struct gh_own_span *span = &own->spans[s];
+        struct gh_host_owned_span *span = &own->spans[s];
 
         if (span->bytes == 0 || !overlap(span, from, bytes)) {
             continue;
@@ -57,12 +57,13 @@ static uint32_t add_tensor(struct gh_own *own, char *from, uint64_t bytes,
     }
     if (first == own->n_spans) {
         own->spans[own->n_spans++] =
-            (struct gh_own_span){ from, bytes, 0, false };
+            (struct gh_host_owned_span){ from, bytes, 0, false };
     }
     return first;
 }
 
-static void find_spans(const gh_offload_group *wanted, struct gh_own *own)
+static void find_spans(const gh_offload_group *wanted,
+                       struct gh_host_owned *own)
 {
     uint32_t joined[GH_MAX_GROUP];
 
@@ -72,14 +73,14 @@ static void find_spans(const gh_offload_group *wanted, struct gh_own *own)
         const gh_offload_tensor *tensor = &wanted->tensors[t];
 
         joined[t] = t;
-        own->tensors[t] = (struct gh_own_tensor){ tensor->bytes, 0, 0 };
+        own->tensors[t] = (struct gh_host_owned_tensor){ tensor->bytes, 0, 0 };
         if (tensor->bytes != 0) {
             own->tensors[t].span =
                 add_tensor(own, tensor->address, tensor->bytes, joined);
         }
     }
     for (uint32_t t = 0; t < wanted->n_tensors; t++) {
-        struct gh_own_tensor *in = &own->tensors[t];
+        struct gh_host_owned_tensor *in = &own->tensors[t];
 
         if (in->bytes == 0) {
             continue;
@@ -92,13 +93,13 @@ static void find_spans(const gh_offload_group *wanted, struct gh_own *own)
     }
 }
 
-static uint64_t shape_of(const struct gh_own *own)
+static uint64_t shape_of(const struct gh_host_owned *own)
 {
     uint64_t shape = 0;
     bool plain = true;
 
     for (uint32_t t = 0; t < own->n_tensors; t++) {
-        const struct gh_own_tensor *in = &own->tensors[t];
+        const struct gh_host_owned_tensor *in = &own->tensors[t];
 
         plain = plain &&
                 (in->bytes == 0 ||
@@ -115,19 +116,21 @@ static uint64_t shape_of(const struct gh_own *own)
     return plain ? 0 : shape | 1;
 }
 
-void gh_own_lay(const struct gh_offload *o, const gh_offload_group *wanted,
-                bool goes, struct gh_own *own)
+void gh_host_owned_lay(const struct gh_offload *o,
+                       const gh_offload_group *wanted, bool goes,
+                       struct gh_host_owned *own)
 {
     find_spans(wanted, own);
     own->shape = shape_of(own);
-    gh_own_split(o, own, goes);
+    gh_host_owned_split(o, own, goes);
 }
 
-void gh_own_split(const struct gh_offload *o, struct gh_own *own, bool goes)
+void gh_host_owned_split(const struct gh_offload *o, struct gh_host_owned *own,
+                         bool goes)
 {
     own->goes = own->stays = 0;
     for (uint32_t s = 0; s < own->n_spans; s++) {
-        struct gh_own_span *span = &own->spans[s];
+        struct gh_host_owned_span *span = &own->spans[s];
         uint64_t *end;
 
         span->goes = goes && gh_group_tensor_goes(o, span->bytes);
@@ -137,15 +140,15 @@ void gh_own_split(const struct gh_offload *o, struct gh_own *own, bool goes)
     }
 }
 
-enum gh_own_mode gh_own_choose(bool goes, bool lent, bool eager)
+enum gh_host_owned_mode gh_host_owned_choose(bool goes, bool lent, bool eager)
 {
     if (!lent || (goes && !eager)) {
-        return GH_OWN_STAGED;
+        return GH_HOST_OWNED_STAGED;
     }
-    return goes ? GH_OWN_DIRECT : GH_OWN_STAYS;
+    return goes ? GH_HOST_OWNED_DIRECT : GH_HOST_OWNED_STAYS;
 }
 
-gh_status gh_own_make(struct gh_instance *i, gh_error *err)
+gh_status gh_host_owned_make(struct gh_instance *i, gh_error *err)
 {
     if (i->own == NULL) {
         i->own = calloc(1, sizeof(*i->own));
@@ -155,15 +158,16 @@ gh_status gh_own_make(struct gh_instance *i, gh_error *err)
                : gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a group");
 }
 
-void gh_own_copy(struct gh_own *to, const struct gh_own *from)
+void gh_host_owned_copy(struct gh_host_owned *to,
+                        const struct gh_host_owned *from)
 {
-    memcpy(to, from, offsetof(struct gh_own, spans));
+    memcpy(to, from, offsetof(struct gh_host_owned, spans));
     memcpy(to->spans, from->spans, from->n_spans * sizeof(*to->spans));
     memcpy(to->tensors, from->tensors, from->n_tensors * sizeof(*to->tensors));
 }
 
-gh_status gh_own_refuse_pass(const struct gh_offload *o,
-                             const struct gh_instance *i, gh_error *err)
+gh_status gh_host_owned_refuse_pass(const struct gh_offload *o,
+                                    const struct gh_instance *i, gh_error *err)
 {
     return gh_fail(err, GH_ERR_STATE,
                    "gh_offload_commit: %s was saved by another pass: save what "
@@ -173,13 +177,13 @@ gh_status gh_own_refuse_pass(const struct gh_offload *o,
 
 /* ---- copies ------------------------------------------------------------- */
 
-uint32_t gh_own_find_runs(const struct gh_own *own, bool direct,
-                          struct gh_run runs[GH_MAX_GROUP])
+uint32_t gh_host_owned_find_runs(const struct gh_host_owned *own, bool direct,
+                                 struct gh_run runs[GH_MAX_GROUP])
 {
     uint32_t n = 0;
 
     for (uint32_t s = 0; s < own->n_spans; s++) {
-        const struct gh_own_span *span = &own->spans[s];
+        const struct gh_host_owned_span *span = &own->spans[s];
 
         if (span->goes && span->bytes != 0) {
             runs[n++] = (struct gh_run){ span->offset, span->bytes,
@@ -189,19 +193,21 @@ uint32_t gh_own_find_runs(const struct gh_own *own, bool direct,
     return n;
 }
 
-gh_status gh_own_stage(struct gh_offload *o, const struct gh_own *own,
-                       void *moved, void *kept, void *stream, gh_error *err)
+gh_status gh_host_owned_stage(struct gh_offload *o,
+                              const struct gh_host_owned *own, void *moved,
+                              void *kept, void *stream, gh_error *err)
 {
     gh_status status = GH_OK;
 
-    if (own->mode == GH_OWN_STAYS) {
+    if (own->mode == GH_HOST_OWNED_STAYS) {
         return GH_OK;
     }
     for (uint32_t s = 0; s < own->n_spans && status == GH_OK; s++) {
-        const struct gh_own_span *span = &own->spans[s];
+        const struct gh_host_owned_span *span = &own->spans[s];
         char *to = span->goes ? moved : kept;
 
-        if (span->bytes != 0 && !(span->goes && own->mode == GH_OWN_DIRECT)) {
+        if (span->bytes != 0 &&
+            !(span->goes && own->mode == GH_HOST_OWNED_DIRECT)) {
             status = gh_device_copy(o->dev, to + span->offset, span->from,
                                     span->bytes, stream, err);
         }
@@ -211,7 +217,8 @@ gh_status gh_own_stage(struct gh_offload *o, const struct gh_own *own,
 
 /* ---- what is loaded ----------------------------------------------------- */
 
-bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted)
+bool gh_host_owned_fits(const struct gh_host_owned *own,
+                        const gh_offload_group *wanted)
 {
     bool fits = own->n_tensors == wanted->n_tensors;
 
@@ -222,9 +229,10 @@ bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted)
 }
 
 /* Names the first tensor that differs. */
-gh_status gh_own_refuse_load(const struct gh_offload *o,
-                             const struct gh_own *own,
-                             const gh_offload_group *wanted, gh_error *err)
+gh_status gh_host_owned_refuse_load(const struct gh_offload *o,
+                                    const struct gh_host_owned *own,
+                                    const gh_offload_group *wanted,
+                                    gh_error *err)
 {
     const struct gh_group_name name =
         gh_group_name(o, wanted->layer, wanted->module);
@@ -249,20 +257,21 @@ gh_status gh_own_refuse_load(const struct gh_offload *o,
                    (unsigned long long)own->tensors[t].bytes);
 }
 
-static char *base_of(const struct gh_own *own, const struct gh_own_span *span,
-                     char *moved, char *kept)
+static char *base_of(const struct gh_host_owned *own,
+                     const struct gh_host_owned_span *span, char *moved,
+                     char *kept)
 {
     if (span->goes) {
         return moved + span->offset;
     }
-    return own->mode == GH_OWN_STAYS ? span->from : kept + span->offset;
+    return own->mode == GH_HOST_OWNED_STAYS ? span->from : kept + span->offset;
 }
 
-void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
-                    void *moved, void *kept)
+void gh_host_owned_lay_out(const struct gh_host_owned *own,
+                           gh_offload_group *wanted, void *moved, void *kept)
 {
     for (uint32_t t = 0; t < own->n_tensors; t++) {
-        const struct gh_own_tensor *in = &own->tensors[t];
+        const struct gh_host_owned_tensor *in = &own->tensors[t];
 
         wanted->tensors[t].address =
             in->bytes == 0
@@ -271,24 +280,25 @@ void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
     }
 }
 
-void gh_own_fix(struct gh_own *own, void *kept)
+void gh_host_owned_fix(struct gh_host_owned *own, void *kept)
 {
     for (uint32_t s = 0; s < own->n_spans; s++) {
-        struct gh_own_span *span = &own->spans[s];
+        struct gh_host_owned_span *span = &own->spans[s];
 
-        if (!span->goes && own->mode != GH_OWN_STAYS) {
+        if (!span->goes && own->mode != GH_HOST_OWNED_STAYS) {
             span->from = (char *)kept + span->offset;
         }
     }
 }
 
-gh_status gh_own_bring(struct gh_offload *o, const struct gh_instance *i,
-                       const struct gh_own *fixed, void *stream, gh_error *err)
+gh_status gh_host_owned_bring(struct gh_offload *o, const struct gh_instance *i,
+                              const struct gh_host_owned *fixed, void *stream,
+                              gh_error *err)
 {
     gh_status status = GH_OK;
 
     for (uint32_t s = 0; s < fixed->n_spans && status == GH_OK; s++) {
-        const struct gh_own_span *to = &fixed->spans[s];
+        const struct gh_host_owned_span *to = &fixed->spans[s];
         const char *from;
 
         if (to->goes || to->bytes == 0) {

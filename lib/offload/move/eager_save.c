@@ -1,5 +1,5 @@
 /*
- * live_save.c - a forward that runs eagerly saves and commits.
+ * eager_save.c - a forward that runs eagerly saves and commits.
  *
  * A save gives the host a place for each tensor, and makes its stream wait
  * until that may be written.  A commit marks it as written and issues the copy
@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "offload/decide/measure.h"
 #include "offload/groups/group.h"
-#include "offload/groups/own.h"
+#include "offload/groups/host_owned.h"
 #include "offload/move/move.h"
 
 /* ---- where it goes ----------------------------------------------------- */
@@ -129,19 +129,21 @@ static gh_status save_own(struct gh_offload *o, struct gh_instance *i,
                           const gh_offload_group *wanted, bool lent,
                           gh_error *err)
 {
-    struct gh_own *own = i->own;
+    struct gh_host_owned *own = i->own;
     const bool needed = !i->for_nobody;
     gh_status status;
 
-    gh_own_lay(o, wanted, i->goes, own);
+    gh_host_owned_lay(o, wanted, i->goes, own);
     own->by_graph = false;
-    own->mode = gh_own_choose(i->goes, lent || !needed, true);
-    i->n_runs = gh_own_find_runs(own, own->mode == GH_OWN_DIRECT, i->runs);
-    status =
-        begin_to_stay(o, i, own->mode == GH_OWN_STAYS ? 0 : own->stays, err);
+    own->mode = gh_host_owned_choose(i->goes, lent || !needed, true);
+    i->n_runs = gh_host_owned_find_runs(own, own->mode == GH_HOST_OWNED_DIRECT,
+                                        i->runs);
+    status = begin_to_stay(
+        o, i, own->mode == GH_HOST_OWNED_STAYS ? 0 : own->stays, err);
     if (status == GH_OK && lent) {
-        status = gh_loans_begin(&o->loans, wanted->object,
-                                own->mode == GH_OWN_DIRECT, &i->loan, err);
+        status =
+            gh_loans_begin(&o->loans, wanted->object,
+                           own->mode == GH_HOST_OWNED_DIRECT, &i->loan, err);
     }
     return status;
 }
@@ -172,13 +174,13 @@ static void begin_flight(struct gh_instance *i, const struct gh_offload_at *at,
     i->goes = false;
     i->out = i->back = NULL;
     i->layout = layout;
-    gh_own_forget(i);
+    gh_host_owned_forget(i);
 }
 
 static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
                       gh_offload_group *wanted, gh_error *err)
 {
-    const bool own = gh_is_own(wanted);
+    const bool own = gh_is_host_owned(wanted);
     const bool lent = own && gh_group_is_lent(o, wanted);
     struct gh_size_class *size_class = NULL;
     struct gh_instance *i;
@@ -199,7 +201,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     }
     status = gh_group_find_class(o, at, group, &split, &size_class, err);
     if (status == GH_OK && own) {
-        status = gh_own_make(i, err);
+        status = gh_host_owned_make(i, err);
     }
     if (status != GH_OK) {
         return status;
@@ -262,10 +264,10 @@ static gh_status commit_own(struct gh_offload *o, struct gh_instance *i,
                             gh_error *err)
 {
     gh_status status =
-        gh_own_stage(o, i->own, i->out != NULL ? i->out->address : NULL,
-                     i->held, i->stream, err);
+        gh_host_owned_stage(o, i->own, i->out != NULL ? i->out->address : NULL,
+                            i->held, i->stream, err);
 
-    return status == GH_OK && i->own->mode == GH_OWN_DIRECT
+    return status == GH_OK && i->own->mode == GH_HOST_OWNED_DIRECT
                ? mark_written(o, i, err)
                : status;
 }
@@ -298,8 +300,8 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
     if (i->state != GH_INSTANCE_WRITING) {
         return gh_group_refuse(o, i, "gh_offload_commit", err);
     }
-    if (gh_instance_is_own(i) && i->pass != at->pass) {
-        return gh_own_refuse_pass(o, i, err);
+    if (gh_instance_is_host_owned(i) && i->pass != at->pass) {
+        return gh_host_owned_refuse_pass(o, i, err);
     }
     if (!i->group->placed && !at->forward_only && !at->paused) {
         i->group->placed = true;
@@ -313,7 +315,7 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
         end_for_nobody(o, i);
         return GH_OK;
     }
-    if (gh_instance_is_own(i)) {
+    if (gh_instance_is_host_owned(i)) {
         status = commit_own(o, i, err);
     }
     if (status == GH_OK && i->out != NULL) {
@@ -329,9 +331,9 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
 
 /* ---- with the device's context ----------------------------------------- */
 
-gh_status gh_offload_save_live(struct gh_offload *o,
-                               const struct gh_offload_at *at,
-                               gh_offload_group *wanted, gh_error *err)
+gh_status gh_offload_save_eager(struct gh_offload *o,
+                                const struct gh_offload_at *at,
+                                gh_offload_group *wanted, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
     gh_status status = save(o, at, wanted, err);
@@ -340,9 +342,10 @@ gh_status gh_offload_save_live(struct gh_offload *o,
     return status;
 }
 
-gh_status gh_offload_commit_live(struct gh_offload *o,
-                                 const struct gh_offload_at *at, uint32_t layer,
-                                 uint32_t module, gh_error *err)
+gh_status gh_offload_commit_eager(struct gh_offload *o,
+                                  const struct gh_offload_at *at,
+                                  uint32_t layer, uint32_t module,
+                                  gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
     gh_status status = commit(o, at, layer, module, err);
