@@ -9,8 +9,8 @@
 
 #include <time.h>
 
-#define SHORTEST_NAP_US 20
-#define LONGEST_NAP_US 1000
+#define SHORTEST_WAIT_US 20
+#define LONGEST_WAIT_US 1000
 
 uint64_t gh_now_ns(void)
 {
@@ -24,20 +24,20 @@ struct gh_deadline gh_deadline_in(uint32_t seconds)
 {
     return (struct gh_deadline){
         .until_ns = gh_now_ns() + seconds * UINT64_C(1000000000),
-        .nap_us = SHORTEST_NAP_US,
+        .wait_us = SHORTEST_WAIT_US,
     };
 }
 
-bool gh_deadline_nap(struct gh_deadline *deadline)
+bool gh_deadline_back_off(struct gh_deadline *deadline)
 {
-    const struct timespec nap = { .tv_nsec = deadline->nap_us * 1000L };
+    const struct timespec wait = { .tv_nsec = deadline->wait_us * 1000L };
 
     if (gh_now_ns() >= deadline->until_ns) {
         return false;
     }
-    nanosleep(&nap, NULL);
-    if (deadline->nap_us < LONGEST_NAP_US) {
-        deadline->nap_us += deadline->nap_us / 4;
+    nanosleep(&wait, NULL);
+    if (deadline->wait_us < LONGEST_WAIT_US) {
+        deadline->wait_us += deadline->wait_us / 4;
     }
     return true;
 }

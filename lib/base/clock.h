@@ -11,13 +11,13 @@
 
 uint64_t gh_now_ns(void);
 
-/* Until when something is waited for, in naps that become longer. */
+/* Until when something is waited for, with waits that become longer. */
 struct gh_deadline {
     uint64_t until_ns; /* of gh_now_ns() */
-    uint32_t nap_us;
+    uint32_t wait_us;
 };
 struct gh_deadline gh_deadline_in(uint32_t seconds);
 /* False if the time is over; otherwise sleeps a little. */
-bool gh_deadline_nap(struct gh_deadline *deadline);
+bool gh_deadline_back_off(struct gh_deadline *deadline);
 
 #endif

@@ -81,7 +81,7 @@ static gh_status split(struct gh_comm *comm, gh_error *err)
 
     while (status == GH_OK && !over) {
         status = gh_split_is_over(split, &over, err);
-        if (status == GH_OK && !over && !gh_deadline_nap(&deadline)) {
+        if (status == GH_OK && !over && !gh_deadline_back_off(&deadline)) {
             status = too_late(comm, err);
         }
     }
@@ -255,7 +255,7 @@ void gh_comm_part(const struct gh_comm_parting *parting)
     }
     gh_thread_barrier_arrive(parting->barrier, parting->rank, parting->number);
     while (!gh_thread_barrier_all_arrived(parting->barrier, parting->number) &&
-           gh_deadline_nap(&deadline)) {
+           gh_deadline_back_off(&deadline)) {
     }
     gh_thread_barrier_leave(parting->barrier, parting->rank);
 }
@@ -340,8 +340,8 @@ static gh_status meet(struct gh_comm *comm, gh_error *err)
     gh_thread_barrier_arrive(comm->barrier, comm->ranks.rank, ++comm->met);
     while (status == GH_OK &&
            !gh_thread_barrier_all_arrived(comm->barrier, comm->met)) {
-        status = gh_deadline_nap(&deadline) ? gh_comm_look(comm, err)
-                                             : too_late(comm, err);
+        status = gh_deadline_back_off(&deadline) ? gh_comm_look(comm, err)
+                                                 : too_late(comm, err);
     }
     return status;
 }
@@ -447,7 +447,7 @@ static gh_status wait_for_all(struct gh_comm *comm, uint32_t n, gh_error *err)
                 deadline.until_ns = gh_now_ns() + GRACE_NS;
             }
         }
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             return status == GH_OK ? too_late(comm, err) : status;
         }
     }

@@ -201,7 +201,7 @@ static gh_status settle(const struct gh_nccl *nccl, ncclComm_t comm,
     gh_status status = gh_nccl_is_over(nccl, comm, &over, err);
 
     while (status == GH_OK && !over) {
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             return gh_fail(err, GH_ERR_RANKS,
                            "NCCL has not issued an exchange in %u s "
                            "(GRAPHHOOKS_TIMEOUT)",
@@ -294,7 +294,7 @@ bool gh_nccl_destroy(struct gh_nccl *nccl, struct gh_device *dev,
 
     while (status == GH_OK && result == ncclInProgress) {
         status = ask(nccl, comm, &result, NULL);
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             break;
         }
     }

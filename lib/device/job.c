@@ -73,7 +73,7 @@ static bool is_over(const struct gh_job *job)
 
 bool gh_job_nap(struct gh_job *job)
 {
-    return job != NULL && !is_over(job) && gh_deadline_nap(&job->deadline);
+    return job != NULL && !is_over(job) && gh_deadline_back_off(&job->deadline);
 }
 
 bool gh_job_end(struct gh_job *job)

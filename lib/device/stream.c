@@ -135,7 +135,7 @@ static gh_status wait_limited(struct gh_device *dev, ask_fn *ask, void *object,
     gh_status status = ask(dev, object, &ended, err);
 
     while (status == GH_OK && !ended) {
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             dev->stuck = true;
             return gh_fail(err, GH_ERR_DEVICE,
                            "the device has not ended its work in %u s "

@@ -51,7 +51,7 @@ static bool has_told(gh_exchange *x)
     struct gh_deadline deadline = gh_deadline_in(SOON_S);
 
     while (!gh_exchange_is_idle(x, x->side)) {
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             return false;
         }
     }
@@ -68,7 +68,7 @@ bool gh_signs_let_go(gh_exchange *x, void *stream)
         } else if (gh_exchange_is_idle(x, x->side)) {
             gh_signs_raise_own(x);
         }
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             gh_log_line(&x->log, GH_LOG_WARN,
                         "exchange: rank %u: its streams wait for something "
                         "else still",
@@ -87,7 +87,7 @@ bool gh_signs_end_graphs(gh_exchange *x)
     struct gh_job *idle = gh_device_idle_begin(x->dev, patience + SOON_S);
 
     while (gh_job_nap(idle)) {
-        if (!x->over && !gh_deadline_nap(&deadline)) {
+        if (!x->over && !gh_deadline_back_off(&deadline)) {
             gh_exchange_miss(x);
         }
         if (x->over && !x->told) {
@@ -113,7 +113,7 @@ static gh_status read_signs(gh_exchange *x, enum gh_sign first,
 
     while (status == GH_OK && !idle) {
         status = gh_device_stream_ask(x->dev, x->side, &idle, err);
-        if (status == GH_OK && !idle && !gh_deadline_nap(&deadline)) {
+        if (status == GH_OK && !idle && !gh_deadline_back_off(&deadline)) {
             return gh_fail(err, GH_ERR_DEVICE,
                            "a copy of %u bytes has not ended in %u s",
                            (unsigned)((end - first) * x->row_bytes), SOON_S);

@@ -105,7 +105,7 @@ static gh_status wait_for(gh_exchange *x, void *stream, gh_error *err)
         if (ended) {
             return x->ops->check != NULL ? x->ops->check(x, err) : GH_OK;
         }
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             return miss(x, err);
         }
     }
@@ -143,7 +143,7 @@ bool gh_exchange_has_ended(gh_exchange *x)
     struct gh_deadline deadline = gh_deadline_in(x->timeout_s);
 
     while (!x->over && !gh_exchange_last_ended(x)) {
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             gh_exchange_miss(x);
         }
     }

@@ -151,7 +151,7 @@ static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
         if (status != GH_OK || ended) {
             return status;
         }
-        if (!gh_deadline_nap(&deadline)) {
+        if (!gh_deadline_back_off(&deadline)) {
             snprintf(why, sizeof(why),
                      "what was issued up to here has not ended in %u s "
                      "(GRAPHHOOKS_TIMEOUT): another rank does not come",

@@ -129,7 +129,7 @@ struct gh_deadline gh_deadline_in(uint32_t seconds)
     return (struct gh_deadline){ 0, 0 };
 }
 
-bool gh_deadline_nap(struct gh_deadline *deadline)
+bool gh_deadline_back_off(struct gh_deadline *deadline)
 {
     (void)deadline;
     return naps_left > 0 && naps_left-- > 0;
