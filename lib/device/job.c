@@ -26,7 +26,7 @@ struct gh_job {
     unsigned char arg[];
 };
 
-static void let_go(struct gh_job *job)
+static void release(struct gh_job *job)
 {
     if (__atomic_sub_fetch(&job->users, 1, __ATOMIC_ACQ_REL) == 0) {
         free(job);
@@ -42,7 +42,7 @@ static void *run(void *opaque)
     (void)gh_device_enter(&job->dev);
     job->run(&job->dev, job->arg);
     __atomic_store_n(&job->over, true, __ATOMIC_RELEASE);
-    let_go(job);
+    release(job);
     return NULL;
 }
 
@@ -86,6 +86,6 @@ bool gh_job_end(struct gh_job *job)
     while (gh_job_nap(job)) {
     }
     over = is_over(job);
-    let_go(job);
+    release(job);
     return over;
 }

@@ -72,8 +72,8 @@ err_module:
 
 void gh_device_kernels_unload(struct gh_device *dev)
 {
-    gh_device_let_go(dev, &(struct gh_goes){ .memory = dev->verdict,
-                                             .module = dev->module });
+    gh_device_release(dev, &(struct gh_goes){ .memory = dev->verdict,
+                                              .module = dev->module });
 }
 
 gh_status gh_device_copy_create(struct gh_device *dev, uint32_t n,

@@ -22,7 +22,7 @@ gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
     return status;
 }
 
-static void let_go(struct gh_device *dev, const void *arg)
+static void release(struct gh_device *dev, const void *arg)
 {
     const struct gh_goes *goes = arg;
 
@@ -40,14 +40,14 @@ static void let_go(struct gh_device *dev, const void *arg)
     }
 }
 
-void gh_device_let_go(struct gh_device *dev, const struct gh_goes *goes)
+void gh_device_release(struct gh_device *dev, const struct gh_goes *goes)
 {
     if (dev->stuck) {
         return;
     }
     if (dev->limit_s == 0) {
-        let_go(dev, goes);
-    } else if (!gh_job_end(gh_job_begin(dev, dev->limit_s, let_go, goes,
+        release(dev, goes);
+    } else if (!gh_job_end(gh_job_begin(dev, dev->limit_s, release, goes,
                                         sizeof(*goes)))) {
         dev->stuck = true;
     }
@@ -56,8 +56,8 @@ void gh_device_let_go(struct gh_device *dev, const struct gh_goes *goes)
 void gh_device_free(struct gh_device *dev, void *address)
 {
     if (address != NULL) {
-        gh_device_let_go(dev,
-                         &(struct gh_goes){ .memory = (uintptr_t)address });
+        gh_device_release(dev,
+                          &(struct gh_goes){ .memory = (uintptr_t)address });
     }
 }
 
@@ -105,7 +105,7 @@ gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
 void gh_device_host_free(struct gh_device *dev, void *address)
 {
     if (address != NULL) {
-        gh_device_let_go(dev, &(struct gh_goes){ .pinned = address });
+        gh_device_release(dev, &(struct gh_goes){ .pinned = address });
     }
 }
 

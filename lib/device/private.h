@@ -57,7 +57,7 @@ struct gh_goes {
     void *pinned;
     CUmodule module;
 };
-void gh_device_let_go(struct gh_device *dev, const struct gh_goes *goes);
+void gh_device_release(struct gh_device *dev, const struct gh_goes *goes);
 
 /* batch.c; the driver's version must be known */
 void gh_device_batch_find(struct gh_device *dev);

@@ -188,6 +188,6 @@ gh_status gh_device_open_shared(struct gh_device *dev,
 void gh_device_close_shared(struct gh_device *dev, void *base)
 {
     if (base != NULL) {
-        gh_device_let_go(dev, &(struct gh_goes){ .opened = (uintptr_t)base });
+        gh_device_release(dev, &(struct gh_goes){ .opened = (uintptr_t)base });
     }
 }

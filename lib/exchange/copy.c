@@ -122,5 +122,5 @@ const struct gh_exchange_ops gh_exchange_copy = {
     .check = gh_signs_check,
     .missed = gh_signs_missed,
     .end_graphs = gh_signs_end_graphs,
-    .let_go = gh_signs_let_go,
+    .release = gh_signs_release,
 };

@@ -58,7 +58,7 @@ static bool has_told(gh_exchange *x)
     return true;
 }
 
-bool gh_signs_let_go(gh_exchange *x, void *stream)
+bool gh_signs_release(gh_exchange *x, void *stream)
 {
     struct gh_deadline deadline = gh_deadline_in(SOON_S);
 

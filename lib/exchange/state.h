@@ -92,8 +92,8 @@ struct gh_exchange_ops {
      * launched, and lets them go on when the time is over.  False: they have
      * not ended. */
     bool (*end_graphs)(gh_exchange *x);
-    /* gh_exchange_let_go() */
-    bool (*let_go)(gh_exchange *x, void *stream);
+    /* gh_exchange_release() */
+    bool (*release)(gh_exchange *x, void *stream);
 };
 extern const struct gh_exchange_ops gh_exchange_alone; /* there is one rank */
 extern const struct gh_exchange_ops gh_exchange_nccl;
@@ -171,7 +171,7 @@ void gh_signs_raise_own(gh_exchange *x);
 /* late.c: for kinds whose ranks wait for signs */
 gh_status gh_signs_check(gh_exchange *x, gh_error *err);
 uint32_t gh_signs_missed(gh_exchange *x, char *text, size_t bytes);
-bool gh_signs_let_go(gh_exchange *x, void *stream);
+bool gh_signs_release(gh_exchange *x, void *stream);
 bool gh_signs_end_graphs(gh_exchange *x);
 
 /* part.c: the part that goes to a rank, and the part that comes from it */
@@ -188,7 +188,7 @@ void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err);
 void gh_exchange_miss(gh_exchange *x);
 /* Lets everything go on that waits on the stream, on the lanes, and where the
  * last call was issued.  False: it has not ended. */
-bool gh_exchange_let_go(gh_exchange *x, void *stream);
+bool gh_exchange_release(gh_exchange *x, void *stream);
 /* Whether what was issued ended in time.  If not, the exchange is over. */
 bool gh_exchange_has_ended(gh_exchange *x);
 /* Whether a stream, and the last call outside of captures, have ended.  Both
