@@ -38,6 +38,9 @@ static void release(struct gh_device *dev, const void *arg)
     if (goes->module != NULL) {
         dev->drv.cuModuleUnload(goes->module);
     }
+    if (goes->stream != NULL) {
+        dev->drv.cuStreamDestroy(goes->stream);
+    }
 }
 
 void gh_device_release(struct gh_device *dev, const struct gh_goes *goes)
@@ -50,6 +53,13 @@ void gh_device_release(struct gh_device *dev, const struct gh_goes *goes)
     } else if (!gh_job_end(gh_job_begin(dev, dev->limit_s, release, goes,
                                         sizeof(*goes)))) {
         dev->stuck = true;
+    }
+}
+
+void gh_device_stream_destroy(struct gh_device *dev, void *stream)
+{
+    if (stream != NULL) {
+        gh_device_release(dev, &(struct gh_goes){ .stream = stream });
     }
 }
 

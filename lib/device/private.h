@@ -56,6 +56,7 @@ struct gh_goes {
     CUdeviceptr memory, opened;
     void *pinned;
     CUmodule module;
+    CUstream stream;
 };
 void gh_device_release(struct gh_device *dev, const struct gh_goes *goes);
 

@@ -90,13 +90,6 @@ gh_status gh_device_stream_create_urgent(struct gh_device *dev,
     return status;
 }
 
-void gh_device_stream_destroy(struct gh_device *dev, void *stream)
-{
-    if (stream != NULL) {
-        dev->drv.cuStreamDestroy(stream);
-    }
-}
-
 /* ---- waits --------------------------------------------------------------- */
 
 uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)

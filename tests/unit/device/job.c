@@ -65,6 +65,11 @@ static CUresult unload(CUmodule module)
     return note("unload", (uintptr_t)module);
 }
 
+static CUresult destroy_stream(CUstream stream)
+{
+    return note("stream", (uintptr_t)stream);
+}
+
 static CUresult get_current(CUcontext *context_p)
 {
     *context_p = current;
@@ -95,6 +100,7 @@ static struct gh_device device(void)
     dev.drv.cuMemFreeHost = free_host;
     dev.drv.cuIpcCloseMemHandle = close_shared;
     dev.drv.cuModuleUnload = unload;
+    dev.drv.cuStreamDestroy = destroy_stream;
     dev.drv.cuCtxGetCurrent = get_current;
     dev.drv.cuCtxSetCurrent = set_current;
     dev.drv.cuThreadExchangeStreamCaptureMode = exchange;
@@ -128,17 +134,21 @@ static void call(struct gh_device *dev, int which)
     case 2:
         gh_device_close_shared(dev, (void *)3);
         break;
+    case 3:
+        gh_device_stream_destroy(dev, (void *)4);
+        break;
     default:
         gh_device_kernels_unload(dev);
     }
 }
 
 static const char *const names[] = { "free1 ", "host2 ", "close3 ",
-                                     "free8 unload9 " };
+                                     "stream4 ", "free8 unload9 " };
+#define CALLS 5
 
 static void test_no_limit(void)
 {
-    for (int which = 0; which < 4; which++) {
+    for (int which = 0; which < CALLS; which++) {
         struct gh_device dev = device();
 
         reset();
@@ -150,7 +160,7 @@ static void test_no_limit(void)
 
 static void test_in_time(void)
 {
-    for (int which = 0; which < 4; which++) {
+    for (int which = 0; which < CALLS; which++) {
         struct gh_device dev = device();
 
         reset();
@@ -193,7 +203,7 @@ static void test_stuck(void)
     reset();
     gh_device_limit_waits(&dev, 1);
     hold(true);
-    for (int which = 3; which >= 0; which--) {
+    for (int which = CALLS - 1; which >= 0; which--) {
         call(&dev, which);
     }
     ok(now_s() - start >= 1 && now_s() - start < 2,
