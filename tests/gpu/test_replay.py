@@ -22,11 +22,13 @@ class Segment:
     owner = SimpleNamespace(steps=0)
     draws = False
     split = None
+    copies = False
 
     def __init__(self, results, returned=(), sample=()):
         self.results = results
         self.came = []
-        self.parameters = SimpleNamespace(behind=returned + sample, all=[1])
+        self.parameters = SimpleNamespace(behind=returned + sample, all=[1],
+                                          version=lambda: 0)
 
     def backward(self, instance, microbatch, grads):
         self.came.append((instance, microbatch, grads))
