@@ -77,6 +77,7 @@ def test_some_backwards_that_never_come(pair, grain):
             for loss in losses[::2]:
                 loss.backward()
             run.optimizer.step()
+            del loss, losses  # by which somebody has what layers returned
 
     pair(train, grain=grain)
 

@@ -146,6 +146,47 @@ def test_outputs_of_several_shapes_that_are_kept(pair, grain, most):
     assert run.attached.stats()["replays"] > 0
 
 
+def drops_losses(run):
+    """Of the passes that are recorded; what is kept of them is let go of."""
+    run.model.kept.clear()
+    for i, count in enumerate([2] * 6):
+        run.zero()
+        for microbatch in range(count):
+            loss = run.loss()
+            if i == 1 and microbatch == 0:
+                kept = run.model.kept[-1:]
+                run.note(loss, "dropped")
+                del loss
+            else:
+                loss.backward()
+            run.model.kept.clear()
+        run.optimizer.step()
+        if i in (1, 2, 3):
+            run.note(kept[0], "kept")
+        if i == 3:
+            kept.clear()
+
+
+@GRAIN
+@pytest.mark.parametrize("of", ["it", "a view", "detached"])
+@pytest.mark.parametrize("layer", [0, -1])
+def test_outputs_of_a_recording_to_which_no_backward_comes(pair, grain, of,
+                                                           layer):
+    run = pair(drops_losses, grain=grain, model=keeping(of, layer),
+               eager=None)
+    stats = run.attached.stats()
+    assert stats["eager_calls"]["kept"] > 0
+    assert "keep clones" in run.attached.explain()
+    assert stats["replays"] >= 8  # once it was let go of
+
+
+@GRAIN
+def test_a_recording_to_which_no_backward_comes_keeps_nobody_waiting(pair,
+                                                                     grain):
+    pair(drops_losses, grain=grain, model=keeping("a copy"),
+         make=lambda: Block(0.1))
+
+
 @GRAIN
 def test_outputs_that_are_kept_over_an_evaluation(pair, grain):
     def train(run):

@@ -26,6 +26,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     """Of a pass that is open; None: the modules are to run eagerly."""
     owner = segment.owner
     instance = Instance(signature)
+    counts = outputs.counted(tensors)
     with closing(owner):
         before = segment.state
         settings = _settings(segment)
@@ -56,6 +57,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
     outputs.note(segment, instance, before.attributes)
+    instance.holds = outputs.held(instance, tensors, counts)
     segment.instances[signature.bank.number, instance.slot] = instance
     segment.unfinished = True
     owner.verify.note_recorded(segment, instance)

@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import torch
+
 
 NEVER = 1 << 62  # in replays
 
@@ -18,7 +20,7 @@ class Instance:
                  "wanted", "layouts", "alone", "backward", "node",
                  "attributes", "groups", "came", "signature", "pool", "given",
                  "left", "looks", "apart", "kept", "work", "weights",
-                 "storages", "written",
+                 "storages", "holds", "written",
                  "buffers")
 
     def __init__(self, signature=None):
@@ -56,9 +58,16 @@ class Instance:
         self.work = None  # that its backward puts off (weights.py)
         self.weights: Backward | None = None  # the graph of that
         self.storages = ()  # of its outputs (outputs.py)
+        self.holds: dict = {}  # and how many more of them live is
         self.buffers = ()  # and what its pass has found in them
         self.written = ()  # beside its modules (beside.py)
         self.kept = 0  # bytes that a forward keeps for its backward
+
+    def watched(self) -> list:
+        """Tensors of which only the version is wanted, of its last pass."""
+        read = self.before.versions if self.before is not None else ()
+        return [t for t, _ in (*self.given, *read)
+                if t.layout is torch.strided]
 
     @property
     def origin(self):

@@ -44,6 +44,22 @@ def note(segment, instance, attributes) -> None:
         in {number_of_storage(s): s for s in storages}.items()]
 
 
+def counted(tensors) -> dict:
+    """How many have what these are in."""
+    numbers = {number_of_storage(t.untyped_storage()) for t in tensors
+               if t.layout == torch.strided}
+    return {number: count_of_storage(number) for number in numbers}
+
+
+def held(instance, tensors, before: dict) -> dict:
+    """How many more autograd's graph of a recording is, of what its outputs
+    are in, which nobody else has yet, and of what it was given."""
+    of_others = {**before, **{number: ours
+                              for _, number, ours in instance.storages}}
+    return {number: count_of_storage(number) - count
+            for number, count in of_others.items()}
+
+
 def be_unowned(segment, instance, pool) -> None:
     """Its outputs own nothing from now on, but keep the pool."""
     if segment.owner.ranks.size > 1:
@@ -114,9 +130,10 @@ class Outputs:
     def _free(self, segment, instance) -> bool:
         """Somebody has one of its outputs."""
         node = instance.node and instance.node()
-        if instance.live is not None or node is not None \
-                and node.flight[3] == self.owner.steps:
+        if node is not None and node.flight[3] == self.owner.steps:
             return True  # the pass is not over, and no graph comes there
+        if instance.live is not None:  # whose backward reads what is there
+            return self.owner.ranks.size > 1 or not self._is_kept(instance)
         segment.copies = found = True
         for i, (storage, number, ours) in enumerate(instance.storages):
             if count_of_storage(number) > ours:
@@ -126,6 +143,18 @@ class Outputs:
                 else:
                     instance.storages[i] = _counted(other, ours)
         return found
+
+    def _is_kept(self, instance) -> bool:
+        """By others than what waits for backwards to be recorded."""
+        waiting: collections.Counter = collections.Counter()
+        for segment in self.owner.segments:
+            for other in segment.instances.values():
+                if other.live is not None:
+                    waiting.update(other.holds)
+                    waiting.update(number_of_storage(t.untyped_storage())
+                                   for t in other.watched())
+        return any(count_of_storage(number) > ours + waiting[number]
+                   for _, number, ours in instance.storages)
 
     def lines(self) -> list:
         """For explain()."""

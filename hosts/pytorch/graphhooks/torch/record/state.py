@@ -46,7 +46,7 @@ class State:
         self.numbers = HostNumbers(captures.generators, generators)
         self._drawn = HostNumbers((), captures.generators)
         self._kept: list = []  # tensors, and copies of what is in them
-        self._read: list = []  # tensors, and the versions that were read
+        self.versions: list = []  # tensors, and the versions that were read
         self.read: Settings | None = None  # if nobody had read them before
 
     def keep(self, tensors) -> None:
@@ -77,12 +77,12 @@ class State:
         read = [*self._segment.parameters.all, *(
             t for t, inside in zip(tensors, instance.inputs)
             if t.data_ptr() == inside.data_ptr())]
-        self._read = [(t.detach(), private.version(t)) for t in read]
+        self.versions = [(t.detach(), private.version(t)) for t in read]
         instance.given = [(o.detach(), private.version(o)) for o in outputs]
 
     def was_written(self) -> bool:
         """Whether one that was read is another by now, to autograd."""
-        return any(private.version(t) != then for t, then in self._read)
+        return any(private.version(t) != then for t, then in self.versions)
 
 
 def written(segment, attributes: Attributes, settings: Settings) -> list:
