@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import torch
 
 from ..base import private
+from ..base.private import give_back, stand_in
 from ..record import checkpoint
 from .saved import storages_of
 

@@ -11,44 +11,8 @@ from types import FunctionType, SimpleNamespace
 import torch
 
 from ..base import private
-from ..base.private import GLOBAL_HOOKS, hooks_of
+from ..base.private import GLOBAL_HOOKS, give_back, hooks_of
 from ..guard.storage_addresses import Places
-
-
-_REDUCE = "__reduce_ex__"  # which copy and pickle ask the object for
-
-
-class Copied:
-    """How a module is copied, or written to a file, in whose forward's place
-    something is: without that, and without this."""
-
-    def __init__(self, module):
-        self.module = module
-
-    def __call__(self, protocol):
-        module = self.module
-        found = [*type(module).__reduce_ex__(module, protocol)]
-        if len(found) > 2 and isinstance(found[2], dict):
-            found[2] = {name: value for name, value in found[2].items()
-                        if value is not self and name != "forward"}
-        return tuple(found)
-
-
-def stand_in(module, forward) -> None:
-    """From now on, in the place of the module's."""
-    if not {"forward", _REDUCE} & vars(module).keys():
-        setattr(module, _REDUCE, Copied(module))
-    module.forward = forward
-
-
-def give_back(module, forward) -> None:
-    """What it had of its own, or None."""
-    if isinstance(vars(module).get(_REDUCE), Copied):
-        delattr(module, _REDUCE)
-    if forward is not None:
-        module.forward = forward
-    else:
-        del module.forward
 
 
 class Site:

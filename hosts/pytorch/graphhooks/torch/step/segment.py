@@ -22,7 +22,7 @@ from torch.nn.utils import parametrize
 from ... import _abi
 from ..base import private, tree
 from ..base.notices import EAGER, REFUSED
-from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of
+from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of, stand_in
 from ..grad import watchers
 from ..guard.storage_addresses import Places
 from ..guard.settings import Settings
@@ -33,8 +33,7 @@ from .backward_entry import WayBack
 from .chain import Chain
 from .replay import LATE, replay
 from .eligibility import fit, is_at_home
-from .forward_wrapper import (Site, is_called_around, stand_in,
-                   why_left_alone)
+from .forward_wrapper import Site, is_called_around, why_left_alone
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
