@@ -141,9 +141,9 @@ GH_API gh_status gh_ranks_clear(gh_session *session, uint32_t bank,
                                 gh_error *err);
 
 /**
- * Wait for a stream, but at most GRAPHHOOKS_TIMEOUT.  Call it once a step or
- * more often in place of cuStreamSynchronize, which waits for ever if a rank
- * has died.
+ * Wait for a stream, but at most GRAPHHOOKS_TIMEOUT; without a limit where no
+ * bank has ranks.  Call it once a step or more often in place of
+ * cuStreamSynchronize, which waits for ever if a rank has died.
  *
  * @param stream  of the session's context; NULL: the legacy default stream
  *
