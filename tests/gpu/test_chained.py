@@ -173,6 +173,7 @@ class Changes(Model):
     def backward(self, loss):
         if self.change == "loss":
             loss = loss + self.middle.square().mean()
+        self.middle = None  # an output that is kept would be copied
         loss.backward()
 
 

@@ -42,6 +42,8 @@ class Modes:
 
     def __init__(self, settings: Settings):
         self._switches = autocast(), switches()
+        self._on_host = torch.is_autocast_enabled("cpu") \
+            and torch.get_autocast_dtype("cpu")
         self._variables = contextvars.copy_context()
         self._put_back = settings.as_now()
 
@@ -56,7 +58,9 @@ class Modes:
         if self._put_back is not None:
             self._put_back()
         try:
-            with torch.enable_grad(), switched(*self._switches):
+            with torch.enable_grad(), switched(*self._switches), \
+                    torch.autocast("cpu", self._on_host or None,
+                                   bool(self._on_host)):
                 yield
         finally:
             for variable, token in tokens:
