@@ -32,6 +32,8 @@ def note(segment, instance, attributes) -> None:
     """What its outputs are in, and how often it has each of these itself.
     Tensors that are the modules' own are none of a graph's, nor is what lies
     in memory of the library, as what an exchange receives."""
+    if segment.owner.delays:
+        return  # weight gradients that come later have them rightly
     theirs = {t.untyped_storage().data_ptr() for t in (
         *segment.parameters.all,
         *written(segment, attributes, segment.settings))
