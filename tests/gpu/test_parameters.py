@@ -112,7 +112,7 @@ def test_a_module_of_two_layers(pair, grain):
 
 
 def test_a_part_of_two_layers_is_refused(runs):
-    with pytest.raises(Error, match="twice"):
+    with pytest.raises(Error, match="is a part of"):
         runs(grain="part", model=changed(share_a_module))
 
 
