@@ -65,8 +65,9 @@ class Attached(Owner):
         self.layers = stack.find(model, layers, parts)
         checks.check_layers(model, self.layers)
         self.splits = bool(split_backward)
-        self.delays = self.splits or any(getattr(layer.module, "delayed", None) is not None
-                          for layer in self.layers)
+        self.delays = self.splits or any(
+            getattr(layer.module, "delayed", None) is not None
+            for layer in self.layers)
         self.device = stack.device_of(self.layers)
         versions.check()
         checks.check_allocator()
