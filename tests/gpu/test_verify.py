@@ -28,7 +28,7 @@ import test_packed
 from graphhooks import Error
 from graphhooks.torch.base import memory
 from graphhooks.torch.guard.settings import Settings
-from graphhooks.torch.record.apart import Apart
+from graphhooks.torch.record.apart import Apart, Before
 from graphhooks.torch.step import verify
 from models import (BATCH, DEVICE, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH,
                     Block, Model, Normed, Run, differing, nn, same, torch)
@@ -454,11 +454,15 @@ def test_auto_looks_at_growing_distances(runs, monkeypatch):
 
 
 def test_auto_takes_one_percent_of_the_time(runs, monkeypatch):
-    """The stand-in's events say that each look takes as long."""
+    """The stand-in's events say that each look takes as long.  Without time
+    nothing is kept for a look either."""
+    begun = []
+    monkeypatch.setattr(verify, "Before", lambda segment: (
+        begun.append(segment), Before(segment))[1])
     monkeypatch.setattr(verify.time, "perf_counter", lambda: 0.0)
     run = runs(grain="chunk", verify="auto", max_slots=1)
     run.steps([1] * 80)
-    assert found(run)["forwards"] == 1
+    assert found(run)["forwards"] == len(begun) == 1
     monkeypatch.setattr(verify.time, "perf_counter", lambda: 1e9)
     run.steps([1] * 70)  # the next at 64, and the one after that at 8 more
     assert found(run)["forwards"] == 3

@@ -50,6 +50,7 @@ _DISTANCES = (1, 8, 64, 512, 1000)
 # comes whatever the others have cost, but no two of them in one step.
 _SHARE = 0.01
 _LATER = 64  # replays until it is asked again whether there is time, or room
+_NO_TIME = "no time"  # for a look, instead of what a pass begins with
 # What a pass beside a replay has shown, from the best to the worst.
 _SAME, _DIFFERS, _NO_FIT, _FAILED = range(4)
 _ELSEWHERE = "something on another rank"
@@ -127,16 +128,21 @@ class Verify:
                 and segment.weights is None and segment.split is None:
             instance.left = 2
 
-    def before(self, segment) -> Before | Exception | None:
+    def before(self, segment) -> Before | Exception | str | None:
         """What the next pass begins with, if it may be one to look at: with
         auto one a step, as each takes time, and activations twice."""
         if self.mode == "auto" and self._at == self.owner.steps \
                 and not self._is_alarmed():
             return None
+        if not self._has_time(segment):
+            return _NO_TIME
+        since = time.perf_counter()
         try:
             return Before(segment)
         except Exception as failure:  # out of memory
             return failure
+        finally:
+            self._spent += time.perf_counter() - since
 
     def look(self, segment, instance, before, site, args, kwargs) -> bool:
         """After a replay of a first module whose turn comes, or is next;
@@ -162,8 +168,8 @@ class Verify:
         if isinstance(before, Exception):
             self.counts["no_memory"] += 1
             return 1
-        return int(not (self._has_time(segment)
-                        and self._has_room(segment, instance)))
+        return int(before is _NO_TIME
+                   or not self._has_room(segment, instance))
 
     def _worst(self, segment, answer: int) -> int:
         """Of all ranks that run it together."""
