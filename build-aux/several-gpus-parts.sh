@@ -18,7 +18,8 @@ test_programs()
     local name
 
     for name in nccl/collectives nccl/comms nccl/graphs nccl/seeds \
-        ranks/agree ranks/groups ranks/overlap exchange/exchange; do
+        session/ranks/agree session/ranks/groups \
+        session/ranks/overlap exchange/exchange; do
         echo "tests/$name.t"
     done
 }

@@ -10,7 +10,7 @@
 #     build     unpacks the tarball (or takes SRCDIR, which has a configure),
 #               configures, makes the programs and the tests
 #     machine   the GPUs, their links, NCCL
-#     nccl      tests/nccl, tests/ranks and tests/exchange on NCCL
+#     nccl      tests/nccl, tests/session/ranks, tests/exchange on NCCL
 #     exchange  bench/exchange: the rate of copies, bare ones and NCCL's
 #     overlap   bench/overlap --ranks N: copies and NCCL on the same shapes
 #     scale     bench/scale of the times of those nodes

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# torch-matrix.sh - the tests of tests/gpu on several versions of torch.
+# torch-matrix.sh - the tests of tests/torch/attach on several torch versions.
 #
 #     build-aux/torch-matrix.sh [--core | --megatron] BUILD [VERSION...]
 #
@@ -7,7 +7,7 @@
 # newest; without one, the newest of each minor release from 2.11 on that pip
 # finds.  Each version gets a virtual environment of its own, into which pip
 # installs it: 6 GB and a minute or two.  Where torch sees no GPU,
-# tests/gpu/softtorch.py stands in for one.
+# tests/torch/attach/softtorch.py stands in for one.
 #
 # --core runs those files alone that tell most about a version, and of each test
 # three cases at most (MOST=3): a sixth of the time.
@@ -181,7 +181,7 @@ check()
 tests=()
 megatron=
 top=$(cd "$(dirname "$0")/.." && pwd)
-root=$top/tests/gpu
+root=$top/tests/torch/attach
 case ${1-} in
 --megatron)
     shift
@@ -192,7 +192,7 @@ case ${1-} in
     shift
     MOST=${MOST:-3}
     for name in $core; do
-        tests+=("$top/tests/gpu/test_$name.py")
+        tests+=("$top/tests/torch/attach/test_$name.py")
     done
     ;;
 -*)
@@ -200,7 +200,7 @@ case ${1-} in
     exit 2
     ;;
 *)
-    tests=("$top/tests/gpu")
+    tests=("$top/tests/torch/attach")
     ;;
 esac
 if [ $# -lt 1 ]; then

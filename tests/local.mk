@@ -41,6 +41,8 @@ dist_check_SCRIPTS += tests/tap/mutate.t tests/tap/report.t
 
 # Programs that look inside the library link it whole, without the .so.
 core_test_libs = libtap.la libcore.la
+# Those of hosts name none.
+LDADD = $(session_test_libs)
 
 # It installs, and libtool relinks what it installs: each library of the build
 # is away for a moment.  So it comes after all other tests.
@@ -89,14 +91,16 @@ print-distfiles:
 check-valgrind: all
 	@tests=; for program in $(test_programs); do \
 	    case $$program in \
-	    tests/engine/* | tests/session/unwritten.t) ;; \
-	    tests/ranks/parting.t | tests/ranks/faults.t) ;; \
-	    tests/ranks/order.t) ;; \
+	    tests/engine/* | tests/session/passes/unwritten.t) ;; \
+	    tests/session/ranks/lost.t | tests/session/ranks/faults.t) ;; \
+	    tests/session/ranks/order.t) ;; \
 	    tests/exchange/parting.t | tests/exchange/faults.t) ;; \
 	    tests/exchange/drops.t | tests/exchange/exchange.t) ;; \
-	    tests/session/overlap_*.t | tests/session/own_faults.t) ;; \
-	    tests/session/offload_faults.t | tests/session/offload_auto.t) ;; \
-	    tests/session/offload_order.t) ;; \
+	    tests/session/offload/host_memory_faults.t) ;; \
+	    tests/session/overlap/overlap.t) tests="$$tests $$program" ;; \
+	    tests/session/overlap/*) ;; \
+	    tests/session/offload/faults.t | tests/session/offload/auto.t) ;; \
+	    tests/session/offload/order.t) ;; \
 	    *) tests="$$tests $$program" ;; \
 	    esac; \
 	done; \

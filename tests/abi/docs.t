@@ -70,7 +70,7 @@ named()
     done
 }
 gone=$(named doc/hosts-c.md hosts/engine tests/engine
-    named doc/hosts-frameworks.md hosts/pytorch tests/gpu)
+    named doc/hosts-frameworks.md hosts/pytorch tests/torch/attach)
 empty "$gone" "every file and name that the pages for hosts give is there"
 
 # The two commands come first.

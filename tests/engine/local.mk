@@ -28,28 +28,20 @@ test_programs += \
 	tests/engine/several.t \
 	tests/engine/spread.t \
 	tests/engine/training.t
-tests_engine_borders_t_SOURCES = tests/engine/borders.c
 tests_engine_borders_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_borders_t_LDADD = libenginetest.la
-tests_engine_packed_t_SOURCES = tests/engine/packed.c
 tests_engine_packed_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_packed_t_LDADD = libenginetest.la
-tests_engine_several_t_SOURCES = tests/engine/several.c
 tests_engine_several_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_several_t_LDADD = libenginetest.la
-tests_engine_spread_t_SOURCES = tests/engine/spread.c
 tests_engine_spread_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_spread_t_LDADD = libenginetest.la
-tests_engine_processes_t_SOURCES = tests/engine/processes.c
 tests_engine_processes_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_processes_t_LDADD = libenginetest.la
-tests_engine_orders_t_SOURCES = tests/engine/orders.c
 tests_engine_orders_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_orders_t_LDADD = libenginetest.la
-tests_engine_scopes_t_SOURCES = tests/engine/scopes.c
 tests_engine_scopes_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_scopes_t_LDADD = libenginetest.la
-tests_engine_faults_t_SOURCES = tests/engine/faults.c
 tests_engine_faults_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_faults_t_LDADD = libenginetest.la
 tests_engine_kernels_t_SOURCES = tests/engine/kernels.c
@@ -59,10 +51,8 @@ endif
 tests_engine_kernels_t_CFLAGS = $(kernels_cflags)
 tests_engine_kernels_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_kernels_t_LDADD = libenginetest.la
-tests_engine_model_t_SOURCES = tests/engine/model.c
 tests_engine_model_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_model_t_LDADD = libenginetest.la
-tests_engine_training_t_SOURCES = tests/engine/training.c
 tests_engine_training_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_training_t_LDADD = libenginetest.la
 dist_check_SCRIPTS += \

@@ -15,13 +15,8 @@ exchange_programs = \
 	tests/exchange/refused.t
 test_programs += $(exchange_programs)
 
-tests_exchange_exchange_t_SOURCES = tests/exchange/exchange.c
 tests_exchange_exchange_t_LDADD = libtrader.la
-tests_exchange_drops_t_SOURCES = tests/exchange/drops.c
 tests_exchange_drops_t_LDADD = libtrader.la
-tests_exchange_faults_t_SOURCES = tests/exchange/faults.c
 tests_exchange_faults_t_LDADD = libtrader.la
-tests_exchange_parting_t_SOURCES = tests/exchange/parting.c
 tests_exchange_parting_t_LDADD = libtrader.la
-tests_exchange_refused_t_SOURCES = tests/exchange/refused.c
 tests_exchange_refused_t_LDADD = libtrader.la

@@ -8,7 +8,6 @@ fuzz_common = tests/fuzz/seeds.c tests/fuzz/fuzz.h
 tests_fuzz_env_t_SOURCES = tests/fuzz/env_fuzz.c $(fuzz_common)
 tests_fuzz_env_t_LDADD = $(core_test_libs)
 tests_fuzz_session_t_SOURCES = tests/fuzz/session_fuzz.c $(fuzz_common)
-tests_fuzz_session_t_LDADD = $(session_test_libs)
 if HAVE_JANSSON
 test_programs += tests/fuzz/describe.t
 tests_fuzz_describe_t_SOURCES = tests/fuzz/describe_fuzz.c bin/describe.c \

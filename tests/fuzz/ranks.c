@@ -10,7 +10,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "tests/exchange/trader.h"
-#include "tests/ranks/sharer.h"
+#include "tests/session/ranks/sharer.h"
 
 #include <graphhooks/exchange.h>
 

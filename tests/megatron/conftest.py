@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 _TOP = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(_TOP / "tests" / "gpu"),
-                str(_TOP / "hosts" / "pytorch" / "tests")]
+sys.path[:0] = [str(_TOP / "tests" / "torch" / "attach"),
+                str(_TOP / "tests" / "torch" / "package")]
 # Functions that Megatron has torch compile: there is no GPU to do so for.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")

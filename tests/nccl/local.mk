@@ -20,18 +20,11 @@ nccl_programs = \
 	tests/nccl/seeds.t
 test_programs += $(nccl_programs)
 
-tests_nccl_check_header_t_SOURCES = tests/nccl/check_header.c
 tests_nccl_check_header_t_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_nccl_check_header_t_LDADD = libtap.la
-tests_nccl_collectives_t_SOURCES = tests/nccl/collectives.c
 tests_nccl_collectives_t_LDADD = libranks.la
-tests_nccl_comms_t_SOURCES = tests/nccl/comms.c
 tests_nccl_comms_t_LDADD = libranks.la
-tests_nccl_graphs_t_SOURCES = tests/nccl/graphs.c
 tests_nccl_graphs_t_LDADD = libranks.la
-tests_nccl_races_t_SOURCES = tests/nccl/races.c
 tests_nccl_races_t_LDADD = libranks.la
-tests_nccl_reports_t_SOURCES = tests/nccl/reports.c
 tests_nccl_reports_t_LDADD = libranks.la
-tests_nccl_seeds_t_SOURCES = tests/nccl/seeds.c
 tests_nccl_seeds_t_LDADD = libranks.la

@@ -20,24 +20,15 @@ driver_programs = \
 	tests/driver/words.t
 test_programs += $(driver_programs)
 
-tests_driver_capture_t_SOURCES = tests/driver/capture.c
 tests_driver_capture_t_LDADD = libcontract.la
-tests_driver_check_header_t_SOURCES = tests/driver/check_header.c
 tests_driver_check_header_t_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 tests_driver_check_header_t_LDADD = libtap.la
-tests_driver_graphs_t_SOURCES = tests/driver/graphs.c
 tests_driver_graphs_t_LDADD = libcontract.la
-tests_driver_kernels_t_SOURCES = tests/driver/kernels.c
 tests_driver_kernels_t_LDADD = libcontract.la
-tests_driver_batches_t_SOURCES = tests/driver/batches.c
 tests_driver_batches_t_LDADD = libcontract.la
-tests_driver_memory_t_SOURCES = tests/driver/memory.c
 tests_driver_memory_t_LDADD = libcontract.la
-tests_driver_peers_t_SOURCES = tests/driver/peers.c
 tests_driver_peers_t_LDADD = libcontract.la
-tests_driver_streams_events_t_SOURCES = tests/driver/streams_events.c
 tests_driver_streams_events_t_LDADD = libcontract.la
-tests_driver_words_t_SOURCES = tests/driver/words.c
 tests_driver_words_t_LDADD = libcontract.la
 
 # What the software device adds: orders, races, failures, its clock.

@@ -1,7 +1,7 @@
 """The C ABI in ctypes: include/graphhooks/*.h, name by name.
 
 What a host calls and fills in; family.h is for plugins, and not here.
-hosts/pytorch/tests/test_abi.py holds every offset and value to
+tests/torch/package/test_abi.py holds every offset and value to
 tests/abi/layout.def.  Importing this module loads nothing.
 
 SPDX-License-Identifier: Apache-2.0

@@ -586,7 +586,7 @@ static void test_the_process_environment(void)
     ok(found, "the process's environment is seen");
 }
 
-/* That tests/ranks/parting.c knows them all. */
+/* That tests/session/ranks/lost.c knows them all. */
 static void test_ranks_compare_all_but_what_is_their_own(void)
 {
     struct gh_setting settings[GH_ENV_COUNT];

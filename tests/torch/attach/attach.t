@@ -1,5 +1,5 @@
 #!/bin/sh
-# Training with graphs in PyTorch: tests/gpu, each test a point.
+# Training with graphs in PyTorch: tests/torch/attach, each test a point.
 # SPDX-License-Identifier: Apache-2.0
 . "${srcdir:?}/tests/tap/tap.sh"
 . "$srcdir/tests/tap/pytest.sh"
@@ -11,4 +11,4 @@ python=$(python_for_pytest 'import torch')
 [ -n "$python" ] || skip_all "torch is not installed"
 
 before_pytest
-run_pytest tests/gpu tests/gpu
+run_pytest tests/torch/attach tests/torch/attach

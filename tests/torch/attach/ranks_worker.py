@@ -21,10 +21,10 @@ from pathlib import Path
 
 SIZE = int(sys.argv[3])
 SECONDS = 10  # GRAPHHOOKS_TIMEOUT
-_TOP = Path(__file__).resolve().parents[2]
+_TOP = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(Path(__file__).resolve().parent),
                 str(_TOP / "hosts" / "pytorch"),
-                str(_TOP / "hosts" / "pytorch" / "tests")]
+                str(_TOP / "tests" / "torch" / "package")]
 
 import torch  # noqa: E402
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-_TOP = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(_TOP / "hosts" / "pytorch" / "tests"))
+_TOP = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(_TOP / "tests" / "torch" / "package"))
 
 from harness import (  # noqa: E402
     pytest_addoption,

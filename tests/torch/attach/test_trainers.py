@@ -15,7 +15,7 @@ from models import differing
 
 for _name in ("transformers", "accelerate"):
     pytest.importorskip(_name, reason=f"{_name} is not installed")
-sys.path.append(str(Path(__file__).resolve().parents[2]
+sys.path.append(str(Path(__file__).resolve().parents[3]
                     / "hosts" / "pytorch" / "examples"))
 
 import huggingface  # noqa: E402

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parent),
-                str(Path(__file__).resolve().parents[2] / "hosts" /
+                str(Path(__file__).resolve().parents[3] / "hosts" /
                     "pytorch")]
 
 from models import (COUNTS, GRAINS, Block, F, Run, differing,  # noqa: E402

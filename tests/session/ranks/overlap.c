@@ -5,7 +5,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "tests/ranks/sharer.h"
+#include "tests/session/ranks/sharer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -35,7 +35,7 @@ run.steps([2, 2])
 print(all("forward" not in vars(m) for m in run.model.modules()),
       bool(torch.isfinite(run.notes[-1])))
 """
-# As tests/python has it: answers to another major.
+# As tests/torch/package has it: answers to another major.
 OTHER = """
 #include <stdint.h>
 static struct { uint32_t size, version; void *slots[64]; } table =

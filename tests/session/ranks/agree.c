@@ -4,7 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "tests/ranks/sharer.h"
+#include "tests/session/ranks/sharer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 """What pytest is told before any test: the checkout, the library, and TAP.
 
-For hosts/pytorch/tests and tests/gpu.  make check sets srcdir and builddir;
+For tests/torch/package and tests/torch/attach.  make check sets srcdir and builddir;
 without them the tests use whatever library the package finds.
 
 SPDX-License-Identifier: Apache-2.0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The Python package: hosts/pytorch/tests, each test a point.
+# The Python package: tests/torch/package, each test a point.
 # SPDX-License-Identifier: Apache-2.0
 . "${srcdir:?}/tests/tap/tap.sh"
 . "$srcdir/tests/tap/pytest.sh"
@@ -10,4 +10,4 @@ python=$(python_for_pytest '')
 [ -n "$python" ] || skip_all "python3 has no pytest, or is older than 3.9"
 
 before_pytest
-run_pytest hosts/pytorch hosts/pytorch/tests
+run_pytest tests/torch/package tests/torch/package

@@ -4,11 +4,11 @@ differs is found and eager from then on, and who does not is left alone.
 What layers read outside of themselves is in silent_cases.py; here nobody but
 verify looks for it.  A longer look for false alarms, which takes hours:
 
-    TEST_SEEDS=0:1000 python3 -m pytest tests/gpu/test_verify.py -k any_kind
+    TEST_SEEDS=0:1000 python3 -m pytest tests/torch/attach/test_verify.py -k any_kind
 
 and all other tests with every replay verified:
 
-    GRAPHHOOKS_VERIFY=always python3 -m pytest tests/gpu
+    GRAPHHOOKS_VERIFY=always python3 -m pytest tests/torch/attach
 
 SPDX-License-Identifier: Apache-2.0
 """
