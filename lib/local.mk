@@ -266,6 +266,7 @@ libcore_la_SOURCES = \
 	lib/base/json.h \
 	lib/base/log.c \
 	lib/base/log.h \
+	lib/base/path.h \
 	lib/base/setting.h \
 	lib/base/size.c \
 	lib/base/size.h \

@@ -13,6 +13,7 @@
 
 #include "abi/session.h"
 #include "base/error.h"
+#include "base/path.h"
 #include "base/size.h"
 #include "capture/capture.h"
 #include "schedule/schedule.h"
@@ -24,13 +25,14 @@
 #define KNOWN_PASS_FLAGS \
     (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD | GH_PASS_LOCAL | GH_CALL_FLAGS)
 
-static gh_status refuse_null(const char *call, const char *name, gh_error *err)
+static GH_COLD gh_status refuse_null(const char *call, const char *name,
+                                     gh_error *err)
 {
     return gh_fail(err, GH_ERR_INVALID, "%s: %s is NULL", call, name);
 }
 
-static gh_status refuse_pass(const gh_session *session, const gh_pass *pass,
-                             gh_error *err)
+static GH_COLD gh_status refuse_pass(const gh_session *session,
+                                     const gh_pass *pass, gh_error *err)
 {
     if (pass->reserved != 0) {
         return gh_fail(err, GH_ERR_INVALID,
@@ -118,13 +120,14 @@ static inline gh_status check_pass(const gh_session *session,
 
 static bool is_sound(const gh_buffer *buffer, uint32_t known_flags)
 {
-    return ((buffer->flags & ~known_flags) |
-            (buffer->tensor >= GH_TENSOR_COUNT)) == 0 &&
+    return (buffer->flags & ~known_flags) == 0 &&
+           buffer->tensor < GH_TENSOR_COUNT &&
            (buffer->address != NULL || buffer->bytes == 0);
 }
 
-static gh_status refuse_buffers(const char *name, const gh_buffer *buffers,
-                                uint32_t n, uint32_t known_flags, gh_error *err)
+static GH_COLD gh_status refuse_buffers(const char *name,
+                                        const gh_buffer *buffers, uint32_t n,
+                                        uint32_t known_flags, gh_error *err)
 {
     uint32_t i = 0;
 
@@ -163,8 +166,9 @@ static inline gh_status check_buffers(const char *name,
     return GH_OK;
 }
 
-static gh_status refuse_name(const gh_session *session, const gh_pass *pass,
-                             uint32_t i, gh_error *err)
+static GH_COLD gh_status refuse_name(const gh_session *session,
+                                     const gh_pass *pass, uint32_t i,
+                                     gh_error *err)
 {
     char where[120];
 
@@ -181,7 +185,7 @@ static gh_status refuse_name(const gh_session *session, const gh_pass *pass,
  * of the segment.  A segment that is not the open one passes here, because
  * lib/capture refuses it later with a clearer error.  The function is not
  * inlined, because a replay has no outputs to check. */
-static __attribute__((noinline)) gh_status
+static GH_ASIDE gh_status
 check_names(const gh_session *session, const gh_pass *pass, gh_error *err)
 {
     uint32_t named = 0, known;
@@ -216,7 +220,7 @@ static gh_status take_pass(const gh_pass *theirs, gh_pass *ours, gh_error *err)
     return status;
 }
 
-static __attribute__((noinline)) gh_status
+static GH_ASIDE gh_status
 enter_other(gh_session *session, const gh_pass *theirs, gh_decision *decision,
             gh_error *err)
 {
@@ -227,7 +231,7 @@ enter_other(gh_session *session, const gh_pass *theirs, gh_decision *decision,
                            : status;
 }
 
-static __attribute__((noinline)) gh_status
+static GH_ASIDE gh_status
 exit_other(gh_session *session, const gh_pass *theirs, gh_error *err)
 {
     gh_pass pass;
@@ -237,7 +241,7 @@ exit_other(gh_session *session, const gh_pass *theirs, gh_error *err)
 }
 
 /* Enters a pass for a host whose gh_decision has another size. */
-static __attribute__((noinline)) gh_status
+static GH_ASIDE gh_status
 answer_other(gh_session *session, const gh_pass *pass, gh_decision *theirs,
              gh_error *err)
 {

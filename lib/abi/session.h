@@ -11,6 +11,7 @@
 #include "abi/offload_options.h"
 #include "base/gate.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "plan/plan.h"
 
 #include <sys/types.h>
@@ -52,8 +53,8 @@ struct gh_session {
 
 /* Says why the session cannot be used: it is NULL or closed, or a function of
  * the host's runs. */
-gh_status gh_session_refuse(const gh_session *session, const char *call,
-                            gh_error *err);
+GH_COLD gh_status gh_session_refuse(const gh_session *session, const char *call,
+                                    gh_error *err);
 
 /* The reads of unwritten memory that GRAPHHOOKS_CHECK counts as failures. */
 uint64_t gh_session_unwritten(const gh_session *session);

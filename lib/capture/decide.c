@@ -160,8 +160,10 @@ gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
     return gh_decide_alike(c, GH_ACTION_RUN, &alike, err);
 }
 
-gh_status gh_decide_misfit(struct gh_capture *c, gh_error *err)
+gh_status gh_decide_misfit(struct gh_capture *c, const gh_pass *pass,
+                           gh_error *err)
 {
+    gh_message_misfit(c, c->open.entry, pass);
     c->open.reason = GH_REASON_INPUT;
     if (c->options.check == GH_CHECKS_RANKS) {
         bool alike;

@@ -30,7 +30,8 @@ GH_COLD gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
 GH_COLD gh_status gh_decide_to_leave(struct gh_capture *c, gh_reason reason,
                                      gh_error *err);
 /* The same, because the inputs do not fit the graph. */
-GH_COLD gh_status gh_decide_misfit(struct gh_capture *c, gh_error *err);
+GH_COLD gh_status gh_decide_misfit(struct gh_capture *c, const gh_pass *pass,
+                                   gh_error *err);
 
 /* With GRAPHHOOKS_CHECK=ranks: compares the action with that of the other
  * ranks.  If they differ, all run the pass eagerly. */

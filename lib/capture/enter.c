@@ -191,8 +191,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
             return use_ready(c, pass, entry, err);
         }
         if (fit == GH_FIT_NO) {
-            gh_message_misfit(c, entry, pass);
-            return gh_decide_misfit(c, err);
+            return gh_decide_misfit(c, pass, err);
         }
     }
     return gh_decide_to_record(c, pass, err);
@@ -227,8 +226,7 @@ static void tell(const struct gh_capture *c, const gh_pass *pass,
 
 /* The flags of a call can ask that the microbatch does not move on, and that
  * the pass needs no exit. */
-static __attribute__((noinline)) void obey_call(struct gh_capture *c,
-                                                const gh_pass *pass)
+static GH_ASIDE void obey_call(struct gh_capture *c, const gh_pass *pass)
 {
     if (gh_open_prepares(&c->open)) {
         c->open.counted = false;
@@ -272,9 +270,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
 
     if (c->offload != NULL) {
-        c->open.not_now = false;
-        gh_offloads_tell(c);
-        status = gh_offloads_turn(c, pass, err);
+        status = gh_offloads_begin(c, pass, err);
         if (status != GH_OK) {
             return refused(c, status, err);
         }

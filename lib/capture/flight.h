@@ -17,7 +17,7 @@ gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
                             enum gh_slots_found found, gh_error *err);
 /* Notes that a pass without a slot, on its stream, may read arrays of its
  * microbatch (packed.h). */
-void gh_flight_note_slotless(struct gh_capture *c);
+GH_ASIDE void gh_flight_note_slotless(struct gh_capture *c);
 /* Gives the slot back, as the host captures the flight's first pass. */
 gh_status gh_flight_leave_slot(struct gh_capture *c, const gh_pass *pass,
                                gh_error *err);

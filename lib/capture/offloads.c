@@ -291,8 +291,8 @@ bool gh_capture_count_offload(const struct gh_capture *c,
 
 /* ---- around passes --------------------------------------------------------------- */
 
-gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
-                            gh_error *err)
+static gh_status issue_queued(struct gh_capture *c, const gh_pass *pass,
+                              gh_error *err)
 {
     const struct gh_instance *first = c->offload->first_queued;
 
@@ -303,9 +303,20 @@ gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
     return gh_offload_flush(c->offload, err);
 }
 
-GH_COLD gh_status gh_launch_with_script(struct gh_capture *c,
-                                        struct gh_entry *entry, void *stream,
-                                        gh_error *err)
+gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
+                            gh_error *err)
+{
+    c->open.not_now = false;
+    gh_offloads_tell(c);
+    if ((pass->flags & GH_PASS_FORWARD_ONLY) == 0 && c->host.paused == 0) {
+        c->offload->trains = true;
+    }
+    return c->offload->first_queued == NULL ? GH_OK
+                                            : issue_queued(c, pass, err);
+}
+
+gh_status gh_launch_with_script(struct gh_capture *c, struct gh_entry *entry,
+                                void *stream, gh_error *err)
 {
     struct gh_offload_at at = at_of(c);
     gh_status status;
@@ -356,10 +367,13 @@ void gh_offloads_drop(struct gh_capture *c)
 
 /* ---- the host's own memory ---------------------------------------------- */
 
-void gh_offloads_tell_host(struct gh_capture *c)
+void gh_offloads_tell(struct gh_capture *c)
 {
-    gh_loans_poll(&c->offload->loans);
-    tell_ended(c);
+    if (c->offload != NULL && (c->offload->loans.leaving.first != NULL ||
+                               c->offload->loans.ended.first != NULL)) {
+        gh_loans_poll(&c->offload->loans);
+        tell_ended(c);
+    }
 }
 
 void gh_offloads_rest(struct gh_capture *c)

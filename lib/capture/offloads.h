@@ -6,24 +6,18 @@
 #ifndef GH_CAPTURE_OFFLOADS_H
 #define GH_CAPTURE_OFFLOADS_H
 
+#include <graphhooks/layer.h>
+
+#include "base/path.h"
 #include "capture/check.h"
-#include "offload/offload.h"
-#include "pass/pass.h"
 
-/* A pass begins: issues the commits that are queued, unless their forward goes
- * on or gh_capture_hold() keeps them. */
-gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
-                            gh_error *err);
+struct gh_capture;
+struct gh_entry;
 
-static inline gh_status gh_offloads_turn(struct gh_capture *c,
-                                         const gh_pass *pass, gh_error *err)
-{
-    if ((pass->flags & GH_PASS_FORWARD_ONLY) == 0 && c->host.paused == 0) {
-        c->offload->trains = true;
-    }
-    return c->offload->first_queued == NULL ? GH_OK
-                                            : gh_offloads_begin(c, pass, err);
-}
+/* A pass begins: tells the host what has ended, and issues the commits that are
+ * queued, unless their forward goes on or gh_capture_hold() keeps them. */
+GH_ASIDE gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
+                                     gh_error *err);
 
 /* After a launch that GRAPHHOOKS_CHECK compares: if an eager pass follows, that
  * one moves what is offloaded, and else the launch does. */
@@ -36,18 +30,9 @@ void gh_offloads_cancel(struct gh_capture *c);
  * recording. */
 void gh_offloads_drop(struct gh_capture *c);
 
-/* offloads.c */
-void gh_offloads_tell_host(struct gh_capture *c);
-
 /* Tells the host which copies out of its own memory have ended.  The library
  * records no pass meanwhile. */
-static inline void gh_offloads_tell(struct gh_capture *c)
-{
-    if (c->offload != NULL && (c->offload->loans.leaving.first != NULL ||
-                               c->offload->loans.ended.first != NULL)) {
-        gh_offloads_tell_host(c);
-    }
-}
+GH_ASIDE void gh_offloads_tell(struct gh_capture *c);
 /* The session closes: waits for all copies, and tells the host. */
 void gh_offloads_rest(struct gh_capture *c);
 

@@ -50,13 +50,15 @@ static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
 }
 
 /* launch_trace.c: gh_launch_bare(), with its times for the trace. */
-gh_status gh_launch_traced(struct gh_capture *c, struct gh_entry *entry,
-                           void *stream, gh_error *err);
+GH_ASIDE gh_status gh_launch_traced(struct gh_capture *c,
+                                    struct gh_entry *entry, void *stream,
+                                    gh_error *err);
 
 /* offloads.c: a launch, with what the entry's script asks for before and after
  * it. */
-gh_status gh_launch_with_script(struct gh_capture *c, struct gh_entry *entry,
-                                void *stream, gh_error *err);
+GH_ASIDE gh_status gh_launch_with_script(struct gh_capture *c,
+                                         struct gh_entry *entry, void *stream,
+                                         gh_error *err);
 
 static inline gh_status gh_launch_bare(struct gh_capture *c,
                                        struct gh_entry *entry, void *stream,

@@ -7,6 +7,7 @@
 #define GH_CAPTURE_SERVICES_H
 
 #include "bank/entry.h"
+#include "base/path.h"
 
 struct gh_capture;
 
@@ -46,7 +47,8 @@ gh_status gh_services_capture_begin(struct gh_capture *c, void *stream,
 gh_status gh_services_capture_end(struct gh_capture *c, void *stream,
                                   void **object_p, uint64_t *n_nodes_p,
                                   gh_error *err);
-gh_status gh_services_launch(struct gh_capture *c, struct gh_entry *entry,
-                             void *stream, gh_error *err);
+GH_ASIDE gh_status gh_services_launch(struct gh_capture *c,
+                                      struct gh_entry *entry, void *stream,
+                                      gh_error *err);
 
 #endif

@@ -10,6 +10,7 @@
 #ifndef GH_ORDER_ORDER_H
 #define GH_ORDER_ORDER_H
 
+#include "base/path.h"
 #include "order/streams.h"
 
 /* Bits of gh_order.used; see order.c. */
@@ -44,12 +45,12 @@ bool gh_order_reach(const struct gh_order *order,
 /* The next work is on the session's current stream, which is not the last one.
  * If the user is not `ordered` yet, the stream waits for the user before, which
  * must be in reach; the host must not be capturing the stream then. */
-gh_status gh_order_move(struct gh_order *order,
-                        const struct gh_streams *streams, void *stream,
-                        gh_error *err);
+GH_ASIDE gh_status gh_order_move(struct gh_order *order,
+                                 const struct gh_streams *streams,
+                                 void *stream, gh_error *err);
 
 /* The user has ended.  The next user waits for what is on its streams now. */
-void gh_order_end(struct gh_order *order, const struct gh_streams *streams);
+GH_ASIDE void gh_order_end(struct gh_order *order, const struct gh_streams *streams);
 /* Whatever the session issued on `from` comes before what follows on `onto`, so
  * it is enough to wait for `onto`. */
 void gh_order_join(struct gh_order *order, const struct gh_streams *streams,

@@ -7,6 +7,7 @@
 #define GH_PASS_OPEN_H
 
 #include "bank/bank.h"
+#include "base/path.h"
 #include "pass/slots.h"
 
 #include <errno.h>
@@ -15,8 +16,7 @@ struct gh_capture;
 
 /* What is found out when the pass is entered, so that exit decides nothing. */
 struct gh_open_pass {
-    uint32_t segment; /* this and the next three as in gh_pass, so that they
-                         are moved together */
+    uint32_t segment; /* this and the next ones as in gh_pass */
     gh_direction direction;
     uint32_t microbatch, flags, variant;
     void *stream;
@@ -71,14 +71,10 @@ static inline bool gh_open_prepares(const struct gh_open_pass *open)
 /* Notes which pass it is.  Nothing is open yet. */
 static inline void gh_open_name(struct gh_open_pass *open, const gh_pass *pass)
 {
-    const uint32_t segment = pass->segment, microbatch = pass->microbatch;
-    const gh_direction direction = pass->direction;
-    const uint32_t flags = pass->flags;
-
-    open->segment = segment;
-    open->direction = direction;
-    open->microbatch = microbatch;
-    open->flags = flags;
+    open->segment = pass->segment;
+    open->direction = pass->direction;
+    open->microbatch = pass->microbatch;
+    open->flags = pass->flags;
     open->variant = pass->variant;
     open->stream = pass->stream;
 }
@@ -87,22 +83,21 @@ static inline void gh_open_name(struct gh_open_pass *open, const gh_pass *pass)
 static inline bool gh_open_is(const struct gh_open_pass *open,
                               const gh_pass *pass)
 {
-    return open->active && ((open->segment ^ pass->segment) |
-                            (open->direction ^ pass->direction) |
-                            (open->microbatch ^ pass->microbatch) |
-                            (open->flags ^ pass->flags) |
-                            (open->variant ^ pass->variant)) == 0 &&
+    return open->active && open->segment == pass->segment &&
+           open->direction == pass->direction &&
+           open->microbatch == pass->microbatch &&
+           open->flags == pass->flags && open->variant == pass->variant &&
            open->stream == pass->stream;
 }
 
 /* Gives the slot of a pass back that did not run. */
-void gh_open_give_slot_up(struct gh_capture *c);
+GH_COLD void gh_open_give_slot_up(struct gh_capture *c);
 
 /* Begins the timing of a pass.  With a trace every pass is timed, else one in
  * timed_every. */
-void gh_open_begin_timing(struct gh_capture *c);
+GH_COLD void gh_open_begin_timing(struct gh_capture *c);
 /* Adds the time of enter, and of exit, which began at `start_ns`. */
-void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns);
-void gh_open_trace(struct gh_capture *c, gh_status status);
+GH_COLD void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns);
+GH_COLD void gh_open_trace(struct gh_capture *c, gh_status status);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "bank/banks.h"
 #include "base/clock.h"
+#include "base/path.h"
 #include "device/device.h"
 #include "memory/memory.h"
 #include "memory/scratch.h"
@@ -15,9 +16,6 @@
 #include "pass/options.h"
 #include "pass/slots.h"
 #include "plan/plan.h"
-
-/* Off the step path: kept out of line, so that the path itself stays short. */
-#define GH_COLD __attribute__((noinline, cold))
 
 struct gh_answer;
 struct gh_bound;
