@@ -29,7 +29,7 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/api/ipc.h \
 	softcuda/api/issue.c \
 	softcuda/api/issue.h \
-	softcuda/api/meetings.c \
+	softcuda/api/collective_calls.c \
 	softcuda/api/memops.c \
 	softcuda/api/memops.h \
 	softcuda/api/memory.c \
@@ -86,7 +86,7 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/engine/wait.h \
 	softcuda/engine/work.c \
 	softcuda/engine/work.h \
-	softcuda/meeting.h \
+	softcuda/collectives.h \
 	softcuda/softcuda.h \
 	words/nearest.c \
 	words/nearest.h

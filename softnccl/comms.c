@@ -186,7 +186,7 @@ static void flush(struct ncclComm *comm)
                 mine |= m->parts[i].comm == comm;
             }
             if (mine) {
-                device->await(m->meeting);
+                device->await(m->rendezvous);
                 break;
             }
         }
@@ -279,7 +279,7 @@ static void await_device(int ordinal)
                         m->parts[i].comm->device == ordinal;
             }
             if (here && !m->failed) {
-                device->await(m->meeting);
+                device->await(m->rendezvous);
                 break;
             }
         }
@@ -440,7 +440,7 @@ void softnccl_count(softnccl_counts *counts)
         return;
     }
     counts->communicators = comms_live();
-    counts->meetings = matches_waiting();
+    counts->rendezvous = matches_waiting();
     for (uint64_t i = 0; (comm = comm_nth(i)) != NULL; i++) {
         counts->captured += comm->captured;
     }

@@ -14,16 +14,16 @@
 static const char device_name[] = "libgraphhooks-softcuda.so";
 
 /* The one that the program has loaded, by whatever path. */
-static const softcuda_meetings *find_device(void)
+static const softcuda_collective_calls *find_device(void)
 {
     void *library = dlopen(device_name, RTLD_NOW | RTLD_NOLOAD);
-    softcuda_meet_fn *meet;
+    softcuda_collectives_fn *meet;
     void *symbol;
 
     if (library == NULL) {
         return NULL;
     }
-    symbol = dlsym(library, "softcuda_meet");
+    symbol = dlsym(library, "softcuda_collectives");
     if (symbol == NULL) {
         return NULL;
     }
@@ -33,7 +33,8 @@ static const softcuda_meetings *find_device(void)
 
 bool soft_begin(void)
 {
-    const softcuda_meetings *found = __atomic_load_n(&device, __ATOMIC_ACQUIRE);
+    const softcuda_collective_calls *found =
+        __atomic_load_n(&device, __ATOMIC_ACQUIRE);
 
     if (found == NULL) {
         found = find_device();

@@ -98,20 +98,20 @@ static void over(void *user, bool held)
             comm_drop(match->parts[i].comm);
         }
     }
-    device->meeting_drop(match->meeting);
+    device->rendezvous_drop(match->rendezvous);
     free(match);
 }
 
-static bool run(void *user, softcuda_meeting *meeting, uint64_t *bytes_p)
+static bool run(void *user, softcuda_rendezvous *rendezvous, uint64_t *bytes_p)
 {
-    return move_match(user, meeting, bytes_p);
+    return move_match(user, rendezvous, bytes_p);
 }
 
 void match_fail(struct match *match)
 {
     if (!match->failed) {
         match->failed = true;
-        device->fail(match->meeting);
+        device->fail(match->rendezvous);
     }
 }
 
@@ -156,7 +156,7 @@ static struct match *make(struct team *team, int from, int to, uint64_t number,
         calloc(1, sizeof(*match) + places * sizeof(match->parts[0]));
 
     if (match == NULL) {
-        abort(); /* half a meeting cannot be held */
+        abort(); /* half a rendezvous cannot be held */
     }
     match->team = team;
     match->from = from;
@@ -164,8 +164,8 @@ static struct match *make(struct team *team, int from, int to, uint64_t number,
     match->number = number;
     match->places = places;
     match->began_ms = device->now_ms();
-    match->meeting = device->meeting(from < 0 ? names[kind] : "send", places,
-                                     run, over, match);
+    match->rendezvous = device->rendezvous(from < 0 ? names[kind] : "send",
+                                           places, run, over, match);
     match->next = matches;
     matches = match;
     return match;
@@ -272,7 +272,7 @@ static void come_to(struct call *call, const struct item *item,
         }
     }
     match->here++;
-    device->join(match->meeting, place, visit);
+    device->join(match->rendezvous, place, visit);
     if (comm->team->broken != ncclSuccess) {
         match_fail(match);
     }

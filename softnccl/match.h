@@ -32,7 +32,7 @@ struct match {
     int from, to;    /* of a send; -1: a collective */
     uint64_t number; /* from 1 */
     uint64_t began_ms;
-    softcuda_meeting *meeting;
+    softcuda_rendezvous *rendezvous;
     bool failed;
     char why[256]; /* why it is to be given up; "": it is not */
     uint32_t places, here;

@@ -35,20 +35,20 @@ static char *received_by(const struct match *match, uint32_t place)
 /* ---- reductions ---------------------------------------------------------- */
 
 static bool touch_reduction(const struct match *match,
-                            softcuda_meeting *meeting, size_t sent,
+                            softcuda_rendezvous *rendezvous, size_t sent,
                             size_t received)
 {
     for (uint32_t i = 0; i < match->places; i++) {
-        if (!device->touch(meeting, i, sent_by(match, i), sent,
+        if (!device->touch(rendezvous, i, sent_by(match, i), sent,
                            SOFTCUDA_READ)) {
             return false;
         }
     }
     for (uint32_t i = 0; i < match->places; i++) {
         for (uint32_t from = 0; from < match->places; from++) {
-            device->flow(meeting, from, i);
+            device->flow(rendezvous, from, i);
         }
-        if (!device->touch(meeting, i, received_by(match, i), received,
+        if (!device->touch(rendezvous, i, received_by(match, i), received,
                            SOFTCUDA_WRITE)) {
             return false;
         }
@@ -56,7 +56,7 @@ static bool touch_reduction(const struct match *match,
     return true;
 }
 
-static bool reduce(const struct match *match, softcuda_meeting *meeting,
+static bool reduce(const struct match *match, softcuda_rendezvous *rendezvous,
                    bool scatter, uint64_t *bytes_p)
 {
     const struct item *item = match->parts[0].item;
@@ -66,7 +66,7 @@ static bool reduce(const struct match *match, softcuda_meeting *meeting,
     char *sum = malloc(sent + 1);
 
     *bytes_p = sent;
-    if (sum == NULL || !touch_reduction(match, meeting, sent, received)) {
+    if (sum == NULL || !touch_reduction(match, rendezvous, sent, received)) {
         free(sum);
         return false;
     }
@@ -87,24 +87,25 @@ static bool reduce(const struct match *match, softcuda_meeting *meeting,
 
 /* ---- pieces -------------------------------------------------------------- */
 
-static bool touch_piece(const struct match *match, softcuda_meeting *meeting,
-                        const struct piece *p)
+static bool touch_piece(const struct match *match,
+                        softcuda_rendezvous *rendezvous, const struct piece *p)
 {
-    return device->touch(meeting, p->from, sent_by(match, p->from) + p->read_at,
-                         p->bytes, SOFTCUDA_COPY_FROM) &&
-           device->touch(meeting, p->to,
+    return device->touch(rendezvous, p->from,
+                         sent_by(match, p->from) + p->read_at, p->bytes,
+                         SOFTCUDA_COPY_FROM) &&
+           device->touch(rendezvous, p->to,
                          received_by(match, p->to) + p->write_at, p->bytes,
                          SOFTCUDA_COPY_TO);
 }
 
-static bool move(const struct match *match, softcuda_meeting *meeting,
+static bool move(const struct match *match, softcuda_rendezvous *rendezvous,
                  const struct piece *pieces, size_t n, uint64_t *bytes_p)
 {
     size_t total = 0, at = 0;
     char *staged;
 
     for (size_t i = 0; i < n; i++) {
-        device->flow(meeting, pieces[i].from, pieces[i].to);
+        device->flow(rendezvous, pieces[i].from, pieces[i].to);
         total += pieces[i].bytes;
     }
     *bytes_p = total / match->places;
@@ -113,7 +114,8 @@ static bool move(const struct match *match, softcuda_meeting *meeting,
         return false;
     }
     for (size_t i = 0; i < n; i++) {
-        if (pieces[i].bytes != 0 && !touch_piece(match, meeting, &pieces[i])) {
+        if (pieces[i].bytes != 0 &&
+            !touch_piece(match, rendezvous, &pieces[i])) {
             free(staged);
             return false;
         }
@@ -136,7 +138,7 @@ static bool move(const struct match *match, softcuda_meeting *meeting,
     return true;
 }
 
-static bool copy(const struct match *match, softcuda_meeting *meeting,
+static bool copy(const struct match *match, softcuda_rendezvous *rendezvous,
                  uint64_t *bytes_p)
 {
     const struct item *item = match->parts[0].item;
@@ -164,12 +166,12 @@ static bool copy(const struct match *match, softcuda_meeting *meeting,
             pieces[count++] = piece;
         }
     }
-    done = move(match, meeting, pieces, count, bytes_p);
+    done = move(match, rendezvous, pieces, count, bytes_p);
     free(pieces);
     return done;
 }
 
-bool move_match(const struct match *match, softcuda_meeting *meeting,
+bool move_match(const struct match *match, softcuda_rendezvous *rendezvous,
                 uint64_t *bytes_p)
 {
     const struct item *item = match->parts[0].item;
@@ -178,12 +180,12 @@ bool move_match(const struct match *match, softcuda_meeting *meeting,
 
     switch (item->kind) {
     case ALL_REDUCE:
-        return reduce(match, meeting, false, bytes_p);
+        return reduce(match, rendezvous, false, bytes_p);
     case REDUCE_SCATTER:
-        return reduce(match, meeting, true, bytes_p);
+        return reduce(match, rendezvous, true, bytes_p);
     case SEND:
-        return move(match, meeting, &sent, 1, bytes_p);
+        return move(match, rendezvous, &sent, 1, bytes_p);
     default:
-        return copy(match, meeting, bytes_p);
+        return copy(match, rendezvous, bytes_p);
     }
 }

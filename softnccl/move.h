@@ -9,7 +9,7 @@
 #include "softnccl/match.h"
 
 /* False, and nothing is done, when memory is not there. */
-bool move_match(const struct match *match, softcuda_meeting *meeting,
+bool move_match(const struct match *match, softcuda_rendezvous *rendezvous,
                 uint64_t *bytes_p);
 
 #endif

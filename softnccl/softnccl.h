@@ -26,7 +26,7 @@ typedef void softnccl_forget_fn(void);
 /* Live objects; all zero after a program that destroyed what it made. */
 typedef struct softnccl_counts {
     uint64_t communicators; /* each rank's */
-    uint64_t meetings;      /* operations that wait for a rank */
+    uint64_t rendezvous;    /* operations that wait for a rank */
     uint64_t captured;      /* operations that graphs hold */
 } softnccl_counts;
 typedef void softnccl_count_fn(softnccl_counts *counts);

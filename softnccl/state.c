@@ -18,7 +18,7 @@ enum {
     MAX_GONE = 64
 };
 
-const softcuda_meetings *device;
+const softcuda_collective_calls *device;
 
 static struct ncclComm *comms; /* that live */
 static const struct ncclComm *gone[MAX_GONE];

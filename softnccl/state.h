@@ -10,7 +10,7 @@
 #define SOFTNCCL_STATE_H
 
 #include "driver/nccl.h"
-#include "softcuda/meeting.h"
+#include "softcuda/collectives.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,7 +68,7 @@ struct ncclComm {
 };
 
 /* The device's table; NULL before soft_begin() has found it. */
-extern const softcuda_meetings *device;
+extern const softcuda_collective_calls *device;
 
 /* ncclSuccess when it is a communicator that may be used; else what the call
  * answers.  `what` is the call, for the text. */

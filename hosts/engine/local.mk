@@ -29,8 +29,8 @@ libengine_la_SOURCES = \
 	hosts/engine/cli/command.h \
 	hosts/engine/cli/command_check.c \
 	hosts/engine/cli/command_check_ep.c \
-	hosts/engine/cli/crew.c \
-	hosts/engine/cli/crew.h \
+	hosts/engine/cli/rank_threads.c \
+	hosts/engine/cli/rank_threads.h \
 	hosts/engine/cli/find.c \
 	hosts/engine/cli/find.h \
 	hosts/engine/cli/json.c \
@@ -48,8 +48,8 @@ libengine_la_SOURCES = \
 	hosts/engine/cli/report_json.c \
 	hosts/engine/step/borders.c \
 	hosts/engine/step/borders.h \
-	hosts/engine/step/ends.c \
-	hosts/engine/step/ends.h \
+	hosts/engine/step/embedding_head.c \
+	hosts/engine/step/embedding_head.h \
 	hosts/engine/step/environment.c \
 	hosts/engine/step/environment.h \
 	hosts/engine/step/exchanger.c \
@@ -59,10 +59,10 @@ libengine_la_SOURCES = \
 	hosts/engine/step/host_banks.c \
 	hosts/engine/step/library.c \
 	hosts/engine/step/library.h \
-	hosts/engine/step/lifeline.c \
-	hosts/engine/step/lifeline.h \
-	hosts/engine/step/meeting.c \
-	hosts/engine/step/meeting.h \
+	hosts/engine/step/failure_pipe.c \
+	hosts/engine/step/failure_pipe.h \
+	hosts/engine/step/host_barrier.c \
+	hosts/engine/step/host_barrier.h \
 	hosts/engine/step/offload.c \
 	hosts/engine/step/offload.h \
 	hosts/engine/step/offload_request.c \
@@ -76,8 +76,8 @@ libengine_la_SOURCES = \
 	hosts/engine/step/passes.h \
 	hosts/engine/step/pool.c \
 	hosts/engine/step/pool.h \
-	hosts/engine/step/portion.c \
-	hosts/engine/step/portion.h \
+	hosts/engine/step/cp_batches.c \
+	hosts/engine/step/cp_batches.h \
 	hosts/engine/step/ranks.c \
 	hosts/engine/step/ranks.h \
 	hosts/engine/step/schedule.c \
@@ -113,8 +113,8 @@ libengine_la_SOURCES = \
 	hosts/engine/model/optimizer.h \
 	hosts/engine/model/parts.h \
 	hosts/engine/model/saved.h \
-	hosts/engine/model/spread.c \
-	hosts/engine/model/spread.h \
+	hosts/engine/model/cp_attention.c \
+	hosts/engine/model/cp_attention.h \
 	hosts/engine/device/comm.c \
 	hosts/engine/device/comm.h \
 	hosts/engine/device/device.c \

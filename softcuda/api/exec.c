@@ -210,8 +210,8 @@ static void launch_op(CUgraphExec exec, uint32_t i, CUstream stream,
     }
 }
 
-/* Launches a node that takes part in meetings.  It becomes two operations, with
- * the meetings between them. */
+/* Launches a node that takes part in rendezvous.  It becomes two operations,
+ * with the rendezvous between them. */
 static void launch_visit(CUgraphExec exec, uint32_t i, CUstream stream,
                          const struct mark *begin, struct stamp *at)
 {

@@ -1,10 +1,10 @@
 /*
- * visits.c - visits of meetings, on streams and in graphs.
+ * visits.c - visits of rendezvous, on streams and in graphs.
  *
- * A visit is two operations of its stream, a begin and an end.  A meeting is
+ * A visit is two operations of its stream, a begin and an end.  A rendezvous is
  * an operation of its own: it waits for the begins of its visits, and their
  * ends wait for it.  It is submitted when the first visit joins, and is held
- * back until the last visit has come, or until the meeting has failed.
+ * back until the last visit has come, or until the rendezvous has failed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -37,7 +37,7 @@ struct op *visits_begin(softcuda_call *call, CUcontext ctx,
     softcuda_visit *visit = visit_new(call, ctx);
 
     if (visit == NULL) {
-        abort(); /* nobody can hold half a meeting */
+        abort(); /* nobody can hold half a rendezvous */
     }
     *visit_p = visit;
     return visit_op(visit, WORK_ARRIVE);
@@ -57,7 +57,7 @@ struct op *visits_end(softcuda_visit *visit, bool in_graph)
     visit->call->come(visit->call, visit, in_graph);
     op = visit_op(visit, WORK_LEAVE);
     for (uint32_t i = 0; i < visit->n; i++) {
-        op_after(op, &visit->meetings[i]->mark);
+        op_after(op, &visit->joined[i]->mark);
     }
     return op;
 }
@@ -103,59 +103,59 @@ CUresult visits_issue(CUstream handle, softcuda_call *call)
     return CUDA_SUCCESS;
 }
 
-static void meeting_free(struct shared *shared)
+static void rendezvous_free(struct shared *shared)
 {
-    softcuda_meeting *meeting = (softcuda_meeting *)(void *)shared;
+    softcuda_rendezvous *rendezvous = (softcuda_rendezvous *)(void *)shared;
 
-    free(meeting->visits);
-    free(meeting);
+    free(rendezvous->visits);
+    free(rendezvous);
 }
 
-softcuda_meeting *visits_meeting(const char *name, uint32_t places,
-                                 softcuda_meeting_fn *run,
-                                 softcuda_over_fn *over, void *user)
+softcuda_rendezvous *visits_rendezvous(const char *name, uint32_t places,
+                                       softcuda_rendezvous_fn *run,
+                                       softcuda_over_fn *over, void *user)
 {
-    softcuda_meeting *meeting = calloc(1, sizeof(*meeting));
+    softcuda_rendezvous *rendezvous = calloc(1, sizeof(*rendezvous));
     struct op *op;
 
-    if (meeting == NULL) {
-        abort(); /* nobody can hold half a meeting */
+    if (rendezvous == NULL) {
+        abort(); /* nobody can hold half a rendezvous */
     }
-    meeting->visits = calloc(places, sizeof(*meeting->visits));
-    if (meeting->visits == NULL) {
+    rendezvous->visits = calloc(places, sizeof(*rendezvous->visits));
+    if (rendezvous->visits == NULL) {
         abort();
     }
-    meeting->shared = (struct shared){ 1, meeting_free };
-    meeting->name = name;
-    meeting->places = places;
-    meeting->run = run;
-    meeting->over = over;
-    meeting->user = user;
+    rendezvous->shared = (struct shared){ 1, rendezvous_free };
+    rendezvous->name = name;
+    rendezvous->places = places;
+    rendezvous->run = run;
+    rendezvous->over = over;
+    rendezvous->user = user;
 
     op = op_new();
     op->own.kind = WORK_RENDEZVOUS;
     op->own.u.rendezvous.name = name;
-    op->own.u.rendezvous.what = meeting;
-    op->own.kept = shared_ref(&meeting->shared);
+    op->own.u.rendezvous.what = rendezvous;
+    op->own.kept = shared_ref(&rendezvous->shared);
     op->unmet = 1;
-    meeting->mark = op_submit(op);
-    return meeting;
+    rendezvous->mark = op_submit(op);
+    return rendezvous;
 }
 
-void visits_join(softcuda_meeting *meeting, uint32_t place,
+void visits_join(softcuda_rendezvous *rendezvous, uint32_t place,
                  softcuda_visit *visit)
 {
     if (visit->n == visit->room) {
-        visit->meetings =
-            op_grow(visit->meetings, &visit->room, sizeof(*visit->meetings));
+        visit->joined =
+            op_grow(visit->joined, &visit->room, sizeof(*visit->joined));
     }
-    visit->meetings[visit->n++] = meeting;
-    shared_ref(&meeting->shared);
-    if (meeting->visits[place] == NULL) {
-        meeting->visits[place] = visit;
+    visit->joined[visit->n++] = rendezvous;
+    shared_ref(&rendezvous->shared);
+    if (rendezvous->visits[place] == NULL) {
+        rendezvous->visits[place] = visit;
     }
-    if (mark_pending(&meeting->mark)) {
-        op_needs(meeting->mark.op, &visit->begin);
+    if (mark_pending(&rendezvous->mark)) {
+        op_needs(rendezvous->mark.op, &visit->begin);
     }
     if (visit->arrived) {
         struct op *op = visit_counts(visit, visit->n - 1);
@@ -167,12 +167,12 @@ void visits_join(softcuda_meeting *meeting, uint32_t place,
     wait_news();
 }
 
-void visits_fail(softcuda_meeting *meeting)
+void visits_fail(softcuda_rendezvous *rendezvous)
 {
-    meeting->failed = true;
-    if (!meeting->released) {
-        meeting->released = true;
-        engine_release(meeting->mark.op);
+    rendezvous->failed = true;
+    if (!rendezvous->released) {
+        rendezvous->released = true;
+        engine_release(rendezvous->mark.op);
     }
     wait_news();
 }

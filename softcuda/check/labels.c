@@ -50,8 +50,7 @@ static uint32_t number_of(const char *name)
     return n;
 }
 
-/* ---- places ---------------------------------------------------------------
- */
+/* ---- places ----------------------------------------------------------- */
 
 /* Drops the earlier names of a range.  Nobody needs them, because everything
  * that was issued has run. */
@@ -112,8 +111,7 @@ static uint32_t name_at(const struct alloc *alloc, size_t offset,
     return 0;
 }
 
-/* ---- contents --------------------------------------------------------------
- */
+/* ---- contents --------------------------------------------------------- */
 
 /* Makes a content start at the offset, and returns its index. */
 static uint32_t split(struct labels *labels, size_t offset)
@@ -177,8 +175,7 @@ void labels_clear(struct labels *labels)
     memset(labels, 0, sizeof(*labels));
 }
 
-/* ---- what operations do -----------------------------------------------------
- */
+/* ---- what operations do ----------------------------------------------- */
 
 static bool is_unknown(const struct alloc *alloc)
 {

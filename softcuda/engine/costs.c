@@ -74,8 +74,7 @@ void costs_default(void)
     }
 }
 
-/* ---- lines ----------------------------------------------------------------
- */
+/* ---- lines ------------------------------------------------------------ */
 
 static bool take_call(const char *name, const struct cost *cost)
 {
@@ -201,8 +200,7 @@ int costs_take_file(const char *path)
     return bad;
 }
 
-/* ---- what it takes ----------------------------------------------------------
- */
+/* ---- what it takes ---------------------------------------------------- */
 
 static uint64_t ns_of(const struct cost *cost, size_t bytes)
 {

@@ -64,7 +64,7 @@ void engine_release(struct op *op)
     }
 }
 
-/* Releases the meetings for which this visit was the last to come. */
+/* Releases the rendezvous for which this visit was the last to come. */
 static void release_all(softcuda_visit *visit)
 {
     for (uint32_t i = 0; i < visit->n; i++) {

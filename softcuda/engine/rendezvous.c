@@ -1,10 +1,11 @@
 /*
- * rendezvous.c - meetings of several streams: who is there, and what they know.
+ * rendezvous.c - rendezvous of several streams: who is there, and what they
+ * know.
  *
  * What an operation comes after is known when it is issued.  The ends of
  * visits are the exception: they come after visits of other ranks, which may
  * not have been issued yet.  So each end is an epoch on the lane of a seat,
- * and what that epoch knows is written down once its meetings have been held.
+ * and what that epoch knows is written down once its rendezvous have been held.
  * An operation asks for it right before it runs, because by then the ends that
  * it waits for are over.
  *
@@ -23,8 +24,9 @@
 
 enum {
     SEAT_KEEPS = 512, /* how many ends keep their clocks */
-    MEET_NS = 10000,  /* the default cost of a meeting, and of its bytes */
-    MEET_BYTES_PER_NS = 200
+    /* the default cost of a rendezvous, and of its bytes */
+    RENDEZVOUS_NS = 10000,
+    RENDEZVOUS_BYTES_PER_NS = 200
 };
 
 struct softcuda_seat {
@@ -178,9 +180,9 @@ static void visit_free(struct shared *shared)
     softcuda_visit *visit = (softcuda_visit *)(void *)shared;
 
     for (uint32_t i = 0; i < visit->n; i++) {
-        shared_drop(&visit->meetings[i]->shared);
+        shared_drop(&visit->joined[i]->shared);
     }
-    free(visit->meetings);
+    free(visit->joined);
     vc_drop(visit->inflow);
     vc_drop(visit->reads.at.vc);
     vc_drop(visit->writes.at.vc);
@@ -224,20 +226,20 @@ void visit_arrive(softcuda_visit *visit, const struct op *op)
 
 struct op *visit_counts(softcuda_visit *visit, uint32_t i)
 {
-    softcuda_meeting *meeting = visit->meetings[i];
-    struct op *op = meeting->mark.op;
+    softcuda_rendezvous *rendezvous = visit->joined[i];
+    struct op *op = rendezvous->mark.op;
 
-    meeting->here++;
-    if (meeting->released) {
+    rendezvous->here++;
+    if (rendezvous->released) {
         return NULL;
     }
     if (visit->arrived_ns > op->ready_ns) {
         op->ready_ns = visit->arrived_ns;
     }
-    if (meeting->here < meeting->places) {
+    if (rendezvous->here < rendezvous->places) {
         return NULL;
     }
-    meeting->released = true;
+    rendezvous->released = true;
     return op;
 }
 
@@ -247,43 +249,44 @@ void visit_leave(softcuda_visit *visit)
     close_end(visit->call->seat, visit->epoch, visit->inflow);
 }
 
-/* ---- meetings ------------------------------------------------------------ */
+/* ---- rendezvous ------------------------------------------------------- */
 
 /* Whether no context is lost.  The streams of a lost context do nothing any
  * more. */
-static bool all_are_well(const softcuda_meeting *meeting)
+static bool all_are_well(const softcuda_rendezvous *rendezvous)
 {
-    for (uint32_t i = 0; i < meeting->places; i++) {
-        if (meeting->visits[i] == NULL ||
-            meeting->visits[i]->ctx->sticky != CUDA_SUCCESS) {
+    for (uint32_t i = 0; i < rendezvous->places; i++) {
+        if (rendezvous->visits[i] == NULL ||
+            rendezvous->visits[i]->ctx->sticky != CUDA_SUCCESS) {
             return false;
         }
     }
     return true;
 }
 
-uint64_t rendezvous_run(softcuda_meeting *meeting, rendezvous_touch_fn *touch)
+uint64_t rendezvous_run(softcuda_rendezvous *rendezvous,
+                        rendezvous_touch_fn *touch)
 {
     uint64_t bytes = 0, cost = 0;
-    bool held = !meeting->failed && all_are_well(meeting);
+    bool held = !rendezvous->failed && all_are_well(rendezvous);
 
     if (held) {
-        meeting->touch = touch;
-        meeting->from = NULL;
-        held = meeting->run(meeting->user, meeting, &bytes);
-        meeting->touch = NULL;
+        rendezvous->touch = touch;
+        rendezvous->from = NULL;
+        held = rendezvous->run(rendezvous->user, rendezvous, &bytes);
+        rendezvous->touch = NULL;
     }
-    if (held && !costs_of_kernel(meeting->name, bytes, &cost)) {
-        cost = MEET_NS + bytes / MEET_BYTES_PER_NS;
+    if (held && !costs_of_kernel(rendezvous->name, bytes, &cost)) {
+        cost = RENDEZVOUS_NS + bytes / RENDEZVOUS_BYTES_PER_NS;
     }
-    meeting->over(meeting->user, held);
+    rendezvous->over(rendezvous->user, held);
     return cost;
 }
 
-bool rendezvous_touch(softcuda_meeting *meeting, uint32_t place,
+bool rendezvous_touch(softcuda_rendezvous *rendezvous, uint32_t place,
                       const void *address, size_t bytes, int what)
 {
-    softcuda_visit *visit = meeting->visits[place];
+    softcuda_visit *visit = rendezvous->visits[place];
     struct op *who = &visit->reads;
 
     if (what == SOFTCUDA_WRITE || what == SOFTCUDA_COPY_TO) {
@@ -293,15 +296,17 @@ bool rendezvous_touch(softcuda_meeting *meeting, uint32_t place,
             vc_add(&who->at.vc, visit->inflow);
         }
     }
-    if (!meeting->touch(who, visit->ctx, &meeting->from, address, bytes,
-                        what)) {
+    if (!rendezvous->touch(who, visit->ctx, &rendezvous->from, address, bytes,
+                           what)) {
         visit->ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
         return false;
     }
     return true;
 }
 
-void rendezvous_flow(softcuda_meeting *meeting, uint32_t from, uint32_t to)
+void rendezvous_flow(softcuda_rendezvous *rendezvous, uint32_t from,
+                     uint32_t to)
 {
-    vc_join(&meeting->visits[to]->inflow, &meeting->visits[from]->reads.at);
+    vc_join(&rendezvous->visits[to]->inflow,
+            &rendezvous->visits[from]->reads.at);
 }

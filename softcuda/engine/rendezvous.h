@@ -1,5 +1,6 @@
 /*
- * rendezvous.h - meetings of several streams: who is there, and what they know.
+ * rendezvous.h - rendezvous of several streams: who is there, and what they
+ * know.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,9 +8,9 @@
 #define SOFTCUDA_RENDEZVOUS_H
 
 #include "softcuda/engine/op.h"
-#include "softcuda/meeting.h"
+#include "softcuda/collectives.h"
 
-/* Lets a meeting touch memory for one of its visits, as a kernel of that
+/* Lets a rendezvous touch memory for one of its visits, as a kernel of that
  * context would.  `from_p` keeps the source of a copy until its destination is
  * touched. */
 typedef bool rendezvous_touch_fn(const struct op *op, CUcontext ctx,
@@ -24,24 +25,24 @@ struct softcuda_visit {
     bool arrived;
     uint64_t arrived_ns;
     uint64_t epoch;    /* of the seat */
-    struct vc *inflow; /* what the meetings held so far brought */
+    struct vc *inflow; /* what the rendezvous held so far brought */
     /* The ops in whose name it reads and writes: its begin, and its end. */
     struct op reads, writes;
-    softcuda_meeting **meetings;
+    softcuda_rendezvous **joined;
     uint32_t n, room;
 };
 
-struct softcuda_meeting {
+struct softcuda_rendezvous {
     struct shared shared;
     const char *name;
     struct mark mark;
     uint32_t places, here;
     bool failed, released;
     softcuda_visit **visits;
-    softcuda_meeting_fn *run;
+    softcuda_rendezvous_fn *run;
     softcuda_over_fn *over;
     void *user;
-    rendezvous_touch_fn *touch; /* set while the meeting is held */
+    rendezvous_touch_fn *touch; /* set while the rendezvous is held */
     const char *from;
 };
 
@@ -65,16 +66,18 @@ softcuda_visit *visit_new(softcuda_call *call, CUcontext ctx);
 /* Fills in `who`, in whose name the visit accesses memory. */
 void visit_is(const softcuda_visit *visit, struct op *who, const struct op *op);
 /* Notes that the visit's stream has come to it.  visit_counts() then gives, for
- * each of its meetings, the operation if no visit is missing any more, or
+ * each of its rendezvous, the operation if no visit is missing any more, or
  * NULL. */
 void visit_arrive(softcuda_visit *visit, const struct op *op);
 struct op *visit_counts(softcuda_visit *visit, uint32_t i);
 /* Lets the visit's stream go on. */
 void visit_leave(softcuda_visit *visit);
 
-uint64_t rendezvous_run(softcuda_meeting *meeting, rendezvous_touch_fn *touch);
-bool rendezvous_touch(softcuda_meeting *meeting, uint32_t place,
+uint64_t rendezvous_run(softcuda_rendezvous *rendezvous,
+                        rendezvous_touch_fn *touch);
+bool rendezvous_touch(softcuda_rendezvous *rendezvous, uint32_t place,
                       const void *address, size_t bytes, int what);
-void rendezvous_flow(softcuda_meeting *meeting, uint32_t from, uint32_t to);
+void rendezvous_flow(softcuda_rendezvous *rendezvous, uint32_t from,
+                     uint32_t to);
 
 #endif

@@ -4,7 +4,7 @@
  * There is one device per process.  One mutex guards it, which every entry
  * point holds from soft_enter() to soft_leave() (control.c).  Nothing outside
  * softcuda/ includes this header or any other one here except softcuda.h and
- * meeting.h.
+ * rendezvous.h.
  *
  * The life of a piece of work: an entry point fills the `work` of a new op and
  * hands it to stream_issue().  If the stream is capturing, this makes it a

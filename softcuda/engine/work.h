@@ -26,10 +26,10 @@ enum work_kind {
     WORK_AWAIT, /* a stream waits for a word of memory */
     WORK_POKE,  /* a stream writes a word of memory */
     WORK_WAIT,  /* in a graph: an external wait, resolved at each launch */
-    WORK_CALL,  /* in a graph: a call of a meeting, a new visit each launch */
+    WORK_CALL, /* in a graph: a call of a rendezvous, a new visit each launch */
     WORK_ARRIVE,
     WORK_LEAVE, /* the begin and the end of a visit */
-    WORK_RENDEZVOUS /* what all visits of a meeting do together */
+    WORK_RENDEZVOUS /* what all visits of a rendezvous do together */
 };
 
 struct kernel {
@@ -70,7 +70,7 @@ struct work {
         CUevent event;
         struct {
             const char *name;
-            void *what; /* the call, the visit, or the meeting */
+            void *what; /* the call, the visit, or the rendezvous */
         } rendezvous;
     } u;
     struct shared *kept; /* the event, or what else the work is about */

@@ -26,7 +26,7 @@ test_programs += \
 	tests/engine/processes.t \
 	tests/engine/scopes.t \
 	tests/engine/several.t \
-	tests/engine/spread.t \
+	tests/engine/cp_attention.t \
 	tests/engine/training.t
 tests_engine_borders_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_borders_t_LDADD = libenginetest.la
@@ -34,8 +34,8 @@ tests_engine_packed_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_packed_t_LDADD = libenginetest.la
 tests_engine_several_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_several_t_LDADD = libenginetest.la
-tests_engine_spread_t_CPPFLAGS = $(engine_test_cppflags)
-tests_engine_spread_t_LDADD = libenginetest.la
+tests_engine_cp_attention_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_cp_attention_t_LDADD = libenginetest.la
 tests_engine_processes_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_processes_t_LDADD = libenginetest.la
 tests_engine_orders_t_CPPFLAGS = $(engine_test_cppflags)

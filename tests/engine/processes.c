@@ -46,7 +46,7 @@ static bool hears(struct launch *launch, char *text, size_t text_bytes)
     const struct timespec nap = { .tv_nsec = 1000000 };
 
     for (int i = 0; i < 5000; i++) {
-        if (lifeline_lost(&launch->line, text, text_bytes)) {
+        if (failure_pipe_lost(&launch->line, text, text_bytes)) {
             return true;
         }
         nanosleep(&nap, NULL);
@@ -61,9 +61,9 @@ static int end_well(struct launch *launch, const char *shared)
     char text[256];
     const struct timespec nap = { .tv_nsec = 1000000 };
 
-    lifeline_tell(&launch->line, NULL);
+    failure_pipe_tell(&launch->line, NULL);
     for (int i = 0; i < 50; i++) {
-        if (lifeline_lost(&launch->line, text, sizeof(text))) {
+        if (failure_pipe_lost(&launch->line, text, sizeof(text))) {
             return 4;
         }
         nanosleep(&nap, NULL);
@@ -78,8 +78,8 @@ static int one_fails(struct launch *launch, const char *shared)
 
     (void)shared;
     if (launch->rank == 2) {
-        lifeline_tell(&launch->line, "a step is missing");
-        lifeline_tell(&launch->line, NULL); /* too late */
+        failure_pipe_tell(&launch->line, "a step is missing");
+        failure_pipe_tell(&launch->line, NULL); /* too late */
         return 0;
     }
     return hears(launch, text, sizeof(text)) &&
@@ -124,11 +124,11 @@ static int be_rank(struct launch *launch, ending_fn *ending)
         snprintf(shared, sizeof(shared), "the id of rank 0");
     }
     if (launch_connect(launch, LIMIT_S, error, sizeof(error)) == 0 &&
-        lifeline_share(&launch->line, shared, sizeof(shared), LIMIT_S, error,
-                       sizeof(error)) == 0) {
+        failure_pipe_share(&launch->line, shared, sizeof(shared), LIMIT_S,
+                           error, sizeof(error)) == 0) {
         status = ending(launch, shared);
     }
-    lifeline_close(&launch->line);
+    failure_pipe_close(&launch->line);
     return status;
 }
 

@@ -7,7 +7,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "cli/find.h"
-#include "step/portion.h"
+#include "step/cp_batches.h"
 #include "step/schedule.h"
 #include "step/train.h"
 #include "tap/tap.h"
@@ -51,10 +51,10 @@ static int give_text(struct trainer *trainer)
     for (int i = 0; i < options->counts[0]; i++) {
         int *tokens = trainer->tokens_host + i * 3 * rows;
 
-        trainer->shape_of[i] = portion_choose(&text, options, 0, i);
-        if (portion_sample(&text, options, &trainer->shapes[0].config, 0, i,
-                           tokens, tokens + rows, tokens + 2 * rows,
-                           &trainer->packings[i]) != 0) {
+        trainer->shape_of[i] = cp_batches_choose(&text, options, 0, i);
+        if (cp_batches_sample(&text, options, &trainer->shapes[0].config, 0, i,
+                              tokens, tokens + rows, tokens + 2 * rows,
+                              &trainer->packings[i]) != 0) {
             return -1;
         }
     }
@@ -126,21 +126,21 @@ static void *run_rank(void *at)
 static int run_in(void *(*start)(void *), struct rank *all, int n,
                   const struct options *options)
 {
-    struct meeting meeting;
+    struct host_barrier barrier;
     ncclUniqueId id;
     int status = nccl.ncclGetUniqueId(&id);
 
-    meeting_init(&meeting, n);
+    host_barrier_init(&barrier, n);
     for (int i = 0; i < n; i++) {
         all[i].options = *options;
         all[i].id = &id;
         all[i].ranks = (struct ranks){
             .rank = i,
             .n = n,
-            .meeting = &meeting,
-            .watch = { .lost = meeting_lost,
-                       .tell = meeting_break,
-                       .user = &meeting },
+            .barrier = &barrier,
+            .watch = { .lost = host_barrier_lost,
+                       .tell = host_barrier_break,
+                       .user = &barrier },
         };
         all[i].options.ranks = n > 1 ? &all[i].ranks : NULL;
         pthread_create(&all[i].thread, NULL, start, &all[i]);
@@ -149,7 +149,7 @@ static int run_in(void *(*start)(void *), struct rank *all, int n,
         pthread_join(all[i].thread, NULL);
         status |= all[i].status;
     }
-    meeting_destroy(&meeting);
+    host_barrier_destroy(&barrier);
     return status;
 }
 

@@ -19,11 +19,11 @@ static bool failed[MOST_RANKS], captures;
 
 static void note(struct rank *r, uint64_t *at)
 {
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         *at = ranks_waits();
     }
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* What is dropped is before the last rounds, which show what it leads to. */

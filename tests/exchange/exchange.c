@@ -154,7 +154,7 @@ static void test_ended(struct rank *r)
                  0, "a sum follows right after the end");
     }
     says_int(r, drv.cuStreamSynchronize(r->stream), 0, "and ends");
-    ranks_meet(r);
+    ranks_barrier(r);
     trader_close(&t);
 }
 

@@ -173,23 +173,23 @@ static void walk_captures(struct trader *t, const char *entry)
     }
     wrong_after[r->rank] = 0;
     do {
-        ranks_meet(r);
+        ranks_barrier(r);
         if (r->rank == 0) {
             capture_with_fault(t, entry, n);
         }
-        ranks_meet(r);
+        ranks_barrier(r);
         wrong_after[r->rank] +=
             trader_round(t, SHAPE_FULL, false) != GH_OK ||
             trader_wrong(t) != 0;
         n++;
     } while (capture_faults.more);
-    ranks_meet(r);
+    ranks_barrier(r);
     says(r, capture_faults.calls != 0, "%s: %llu of %llu faults fail a capture",
          entry, (unsigned long long)capture_faults.failed,
          (unsigned long long)capture_faults.calls);
     says_int(r, wrong_after[r->rank], 0, "%s: the next exchange is right",
              entry);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 static void test_captures(struct rank *r)
@@ -241,7 +241,7 @@ static void walk_waits(struct trader *t, const char *entry)
 
     trader_round(t, SHAPE_FULL, false);
     wrong_after[r->rank] = trader_wrong(t);
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         uint64_t n = 1;
 
@@ -250,7 +250,7 @@ static void walk_waits(struct trader *t, const char *entry)
             n++;
         }
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     says(r, wait_faults.calls != 0 && wait_faults.named == wait_faults.calls,
          "%s: %llu of %llu faults of a wait are named", entry,
          (unsigned long long)wait_faults.named,
@@ -259,7 +259,7 @@ static void walk_waits(struct trader *t, const char *entry)
                             trader_wrong(t) != 0;
     says_int(r, wrong_after[r->rank], 0, "%s: the next exchange is right",
              entry);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 static void test_waits(struct rank *r)

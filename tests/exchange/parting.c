@@ -72,7 +72,7 @@ static void test_one_dies(struct rank *r)
     }
     trader_round(&t, SHAPE_FULL, replays);
     says(r, trader_is_exact(&t), "a round of all is exact");
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == r->n - 1) {
         left[n_left++] = t;
         return; /* and does not come again */
@@ -99,12 +99,12 @@ static void test_one_is_late(struct rank *r)
     }
     trader_round(&t, SHAPE_FULL, false);
     says(r, trader_is_exact(&t), "a round of all is exact");
-    ranks_meet(r);
+    ranks_barrier(r);
     if (!late) {
         trader_round(&t, SHAPE_FULL, false);
         says_int(r, trader_wait(&t), GH_ERR_RANKS, "a rank is late");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (late) {
         says_int(r, trader_round(&t, SHAPE_FULL, false), GH_OK,
                  "it comes after all");
@@ -112,7 +112,7 @@ static void test_one_is_late(struct rank *r)
         says(r, strstr(t.err.text, "has given the exchange up") != NULL,
              "by a sentence: %.150s", t.err.text);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     trader_close(&t);
 }
 
@@ -128,12 +128,12 @@ static void test_ends_in_order(struct rank *r)
     }
     trader_round(&t, SHAPE_FULL, false);
     says(r, trader_is_exact(&t), "a round of all is exact");
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank != r->n - 1) {
         trader_round(&t, SHAPE_FULL, false);
         says_int(r, trader_wait(&t), GH_ERR_RANKS, "a rank does not come");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     start = now_s();
     trader_close(&t);
     says(r, now_s() - start < 1, "the end takes %.1f s", now_s() - start);
@@ -153,12 +153,12 @@ static void test_one_ends_alone(struct rank *r)
     }
     trader_round(&t, SHAPE_FULL, false);
     says(r, trader_is_exact(&t), "a round of all is exact");
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         trader_close(&t);
         says(r, now_s() - start < LIMIT_S / 2, "it ends in time");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank != 0) {
         trader_close(&t);
         says(r, now_s() - start < LIMIT_S, "so do the others");
@@ -177,7 +177,7 @@ static void test_one_is_lost(struct rank *r)
     }
     trader_round(&t, SHAPE_FULL, false);
     says(r, trader_is_exact(&t), "a round of all is exact");
-    ranks_meet(r);
+    ranks_barrier(r);
     if (lost) {
         drv.cuMemcpyDtoDAsync(16, 32, 4, r->side);
         drv.cuStreamSynchronize(r->side);
@@ -195,7 +195,7 @@ static void test_one_is_lost(struct rank *r)
         says(r, now_s() - start < 1, "all that at once: %.1f s",
              now_s() - start);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     start = now_s();
     trader_close(&t);
     says(r, now_s() - start < 2, "it ends in time: %.1f s", now_s() - start);
@@ -209,7 +209,7 @@ static void test_one_never_comes(struct rank *r)
     struct trader t;
 
     if (r->rank == r->n - 1) {
-        ranks_meet(r);
+        ranks_barrier(r);
         return;
     }
     by_nccl.by_host = by_nccl.no_comm = false;
@@ -220,7 +220,7 @@ static void test_one_never_comes(struct rank *r)
                 strstr(t.err.text, "another rank has gone") != NULL,
          "the others have not come, or have given up: %.120s", t.err.text);
     trader_close(&t);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* By NCCL: the host is to abort its communicator, once. */
@@ -237,7 +237,7 @@ static void test_one_dies_by_nccl(struct rank *r)
     trader_round(&t, SHAPE_FULL, false);
     says(r, trader_is_exact(&t), "a round of all is exact");
     if (r->rank == r->n - 1) {
-        ranks_meet(r);
+        ranks_barrier(r);
     } else {
         trader_round(&t, SHAPE_FULL, false);
         says_int(r, trader_wait(&t), GH_ERR_RANKS, "one that lacks a rank is "
@@ -246,7 +246,7 @@ static void test_one_dies_by_nccl(struct rank *r)
         says_int(r, t.aborted, 1, "the host was to abort once");
         says(r, t.asked == 1 && t.obeyed == 0,
              "and its abort can neither use the exchange nor destroy it");
-        ranks_meet(r);
+        ranks_barrier(r);
     }
     trader_close(&t);
 }
@@ -266,7 +266,7 @@ static void test_a_graph_outlives(struct rank *r)
     says_int(r, trader_record(&t, SHAPE_FULL), GH_OK, "it is captured");
     trader_round(&t, SHAPE_FULL, true);
     says(r, trader_is_exact(&t), "a round of all is exact");
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank != r->n - 1) {
         start = now_s();
         trader_round(&t, SHAPE_FULL, true);
@@ -284,7 +284,7 @@ static void test_a_graph_outlives(struct rank *r)
     says(r, now_s() - start < LIMIT_S / 4,
          "the exchange is given back in time: %.1f s", now_s() - start);
     trader_close(&t);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* What follows a rank that waits in vain takes seconds, so each is apart. */

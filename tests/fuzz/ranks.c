@@ -172,7 +172,7 @@ static gh_status steps(struct sharer *s, struct trader *t)
         double start;
 
         if (i == plan.at) {
-            ranks_meet(s->r); /* what was before is over everywhere */
+            ranks_barrier(s->r); /* what was before is over everywhere */
         }
         start = now_s();
         if (odd && i == plan.at && !is_odd_now(s)) {

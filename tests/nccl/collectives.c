@@ -346,7 +346,7 @@ static void test_a_late_rank(struct rank *r)
 
     fill(r, r->send, 1, 1, 0);
     fill(r, r->third, 1, 5, 0);
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == r->n - 1) {
         nanosleep(&late, NULL);
     }

@@ -231,12 +231,12 @@ static void test_without_blocking(struct rank *r)
 
     config.blocking = 0;
     if (r->rank != 0) {
-        ranks_meet(r); /* rank 0 is back before they come */
+        ranks_barrier(r); /* rank 0 is back before they come */
     }
     result = nccl.ncclCommInitRankConfig(&comm, r->n, id, r->rank,
                                          (ncclConfig_t *)&config);
     if (r->rank == 0) {
-        ranks_meet(r);
+        ranks_barrier(r);
     }
     says(r, result == ncclSuccess || result == ncclInProgress,
          "a start that does not block is in progress");
@@ -249,7 +249,7 @@ static void test_without_blocking(struct rank *r)
          "and a sum is issued");
     says_int(r, settled(comm), ncclSuccess, "which settles");
     says(r, first(r) == (float)(3 * r->n), "and is right");
-    ranks_meet(r);
+    ranks_barrier(r);
     nccl.ncclCommFinalize(comm);
     settled(comm);
     says_int(r, nccl.ncclCommDestroy(comm), 0, "it is destroyed");
@@ -270,7 +270,7 @@ static void split_and_go_on(struct rank *r, ncclComm_t parent)
     int count = 0;
 
     if (r->rank != 0) {
-        ranks_meet(r);
+        ranks_barrier(r);
     }
     result = nccl.ncclCommSplit(parent, 0, r->rank, &child, NULL);
     if (r->rank == 0) {
@@ -279,7 +279,7 @@ static void split_and_go_on(struct rank *r, ncclComm_t parent)
         }
         says_int(r, state, ncclInProgress,
                  "the parent is in progress while others are to come");
-        ranks_meet(r);
+        ranks_barrier(r);
     }
     says(r, result == ncclSuccess || result == ncclInProgress,
          "the call of a split does not wait");
@@ -287,7 +287,7 @@ static void split_and_go_on(struct rank *r, ncclComm_t parent)
     says_int(r, settled(child), ncclSuccess, "and then what is split of it");
     says_int(r, nccl.ncclCommCount(child, &count), 0, "which is asked");
     says_int(r, count, r->n, "and counts");
-    ranks_meet(r);
+    ranks_barrier(r);
     end_settled(child);
 }
 
@@ -310,7 +310,7 @@ static void test_split_of_one_that_blocks(struct rank *r)
     nccl.ncclCommGetAsyncError(child, &state);
     says_int(r, state, ncclSuccess, "that is ready");
     split_and_go_on(r, child);
-    ranks_meet(r);
+    ranks_barrier(r);
     end_settled(child);
 }
 
@@ -325,7 +325,7 @@ static void test_split_of_one_that_does_not(struct rank *r)
                                 (ncclConfig_t *)&config);
     says_int(r, settled(parent), ncclSuccess, "a parent that does not block");
     split_and_go_on(r, parent);
-    ranks_meet(r);
+    ranks_barrier(r);
     end_settled(parent);
 }
 
@@ -353,7 +353,7 @@ static void test_abort(struct rank *r)
     fill(r, r->send, 1, 1, 0);
     sum(r, r->comm);
     drv.cuStreamSynchronize(r->stream);
-    ranks_meet(r);
+    ranks_barrier(r);
     says_int(r, nccl.ncclCommAbort(r->comm), 0, "a communicator is aborted");
     r->comm = NULL;
 }

@@ -178,7 +178,7 @@ void soft_is_clean(const char *name)
            soft_reports() != 0 ? soft_report(0) : "");
     count(&left);
     is_int(left.communicators, 0, "%s: no communicator is left", name);
-    is_int(left.meetings, 0, "%s: no operation is left", name);
+    is_int(left.rendezvous, 0, "%s: no operation is left", name);
     device_count(&device);
     is_int(device.device_allocations + device.streams + device.execs, 0,
            "%s: nothing of the devices is left", name);

@@ -82,7 +82,7 @@ static CUdeviceptr lent[MAX_RANKS];
 static void lend(struct rank *r)
 {
     lent[r->rank] = r->third;
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* The end of an all-reduce comes after every rank's begin: what rank 0 wrote
@@ -99,7 +99,7 @@ static void test_known_through(struct rank *r)
         drv.cuMemcpyDtoDAsync(r->third, lent[0], 64, r->stream);
     }
     drv.cuStreamSynchronize(r->stream);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* The same in graphs. */
@@ -130,7 +130,7 @@ static void test_known_through_a_graph(struct rank *r)
     }
     drv.cuStreamSynchronize(r->stream);
     drv.cuGraphExecDestroy(exec);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* What rank 0 receives is written at its own end, which rank 1 does not come
@@ -138,7 +138,7 @@ static void test_known_through_a_graph(struct rank *r)
 static void read_result_of_another(struct rank *r, CUgraphExec exec)
 {
     lent[r->rank] = r->recv;
-    ranks_meet(r);
+    ranks_barrier(r);
     if (exec != NULL) {
         drv.cuGraphLaunch(exec, r->stream);
     } else {
@@ -148,7 +148,7 @@ static void read_result_of_another(struct rank *r, CUgraphExec exec)
         drv.cuMemcpyDtoDAsync(r->third, lent[0], 64, r->stream);
     }
     drv.cuStreamSynchronize(r->stream);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 static void test_result_of_another(struct rank *r)
@@ -169,7 +169,7 @@ static void test_result_of_another_graph(struct rank *r)
 static void write_at_another(struct rank *r, CUdeviceptr mine, bool before)
 {
     lent[r->rank] = mine;
-    ranks_meet(r);
+    ranks_barrier(r);
     if (before && r->rank == 1) {
         write_on(lent[0], r->stream);
     }
@@ -178,7 +178,7 @@ static void write_at_another(struct rank *r, CUdeviceptr mine, bool before)
         write_on(lent[0], r->stream);
     }
     drv.cuStreamSynchronize(r->stream);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 static void test_write_what_was_sent(struct rank *r)
@@ -195,7 +195,7 @@ static void test_write_what_will_be_received(struct rank *r)
 static void test_send_what_was_told(struct rank *r)
 {
     lent[r->rank] = r->send;
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         write_on(lent[1], r->stream);
     }
@@ -203,7 +203,7 @@ static void test_send_what_was_told(struct rank *r)
                        ncclSum, r->comm, r->stream);
     sum(r);
     drv.cuStreamSynchronize(r->stream);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* Rank 0 has waited, and told rank 1 by a barrier of their threads, which
@@ -215,12 +215,12 @@ static void test_barrier_of_hosts(struct rank *r)
         write_on(r->third, r->stream);
         drv.cuStreamSynchronize(r->stream);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 1) {
         drv.cuMemcpyDtoDAsync(r->third, lent[0], 64, r->stream);
         drv.cuStreamSynchronize(r->stream);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* A broadcast from 0 tells rank 0 nothing of rank 1. */
@@ -236,7 +236,7 @@ static void test_not_known_through(struct rank *r)
         drv.cuMemcpyDtoDAsync(r->third, lent[1], 64, r->stream);
     }
     drv.cuStreamSynchronize(r->stream);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* The begin of an operation knows nothing of the others yet: rank 1 reads
@@ -251,7 +251,7 @@ static void test_read_before(struct rank *r)
     }
     sum(r);
     drv.cuStreamSynchronize(r->stream);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* Through two: 0 to 1, and 1 to 2. */
@@ -269,7 +269,7 @@ static void test_known_through_two(struct rank *r)
         drv.cuMemcpyDtoDAsync(r->third, lent[0], 64, r->stream);
     }
     drv.cuStreamSynchronize(r->stream);
-    ranks_meet(r);
+    ranks_barrier(r);
 }
 
 /* Streams have gone, and a communicator has taken their places. */
@@ -293,9 +293,9 @@ static void test_in_the_place_of_a_stream(struct rank *r)
         nccl.ncclAllReduce(pointer(r->send), pointer(r->recv), 64, ncclFloat32,
                            ncclSum, comms[i], r->stream);
     }
-    ranks_meet(r); /* in the order of issue, all of them have been */
+    ranks_barrier(r); /* in the order of issue, all of them have been */
     write_on(r->send, r->side);
-    ranks_meet(r); /* what one has waited for the other knows */
+    ranks_barrier(r); /* what one has waited for the other knows */
     drv.cuCtxSynchronize();
     for (int i = 0; i < 8; i++) {
         nccl.ncclCommDestroy(comms[i]);

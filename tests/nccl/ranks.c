@@ -142,7 +142,7 @@ bool says_int(struct rank *r, long long got, long long wanted,
     return keep(r, got == wanted, text);
 }
 
-void ranks_meet(struct rank *r)
+void ranks_barrier(struct rank *r)
 {
     (void)r;
     pthread_barrier_wait(&shared->barrier);
@@ -160,7 +160,7 @@ ncclUniqueId ranks_id(struct rank *r)
     if (r->rank == 0) {
         nccl.ncclGetUniqueId(&shared->ids[at]);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     return shared->ids[at];
 }
 

@@ -96,7 +96,7 @@ bool says(struct rank *r, bool held, const char *format, ...)
 bool says_int(struct rank *r, long long got, long long wanted,
               const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* All ranks come here before any goes on. */
-void ranks_meet(struct rank *r);
+void ranks_barrier(struct rank *r);
 /* A row of words of each rank that all see, also as processes. */
 uint64_t *ranks_board(int rank);
 /* Rank 0's id, for all. */

@@ -182,10 +182,10 @@ static void test_thread_ends(struct rank *r)
         left = r->comm;
         r->comm = NULL;
         free_memory(r);
-        ranks_meet(r);
+        ranks_barrier(r);
         return;
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     sum_on(r, r->stream);
     says_int(r, drv.cuStreamSynchronize(r->stream), 0,
              "who waits for a thread that has ended goes on");
@@ -354,16 +354,16 @@ static void test_abort_of_a_parent_in_progress(struct rank *r)
     ncclComm_t parent = start_without_blocking(r), child = NULL;
     ncclResult_t error = ncclInProgress;
 
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         nccl.ncclCommSplit(parent, 0, 0, &child, NULL);
         says(r, child == NULL, "a split in progress has written nothing");
         says_int(r, nccl.ncclCommSplit(parent, 0, 0, &child, NULL),
                  ncclInvalidArgument, "and its parent is not split meanwhile");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     nccl.ncclCommAbort(parent);
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         says(r, child != NULL, "it writes what the abort of its parent ends");
         nccl.ncclCommGetAsyncError(child, &error);
@@ -382,12 +382,12 @@ static void test_abort_by_one_that_erred(struct rank *r)
     if (r->rank == 0) {
         nccl.ncclCommSplit(parent, 0, 0, &child, NULL);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank != 0) {
         nccl.ncclCommCount(NULL, &n);
         nccl.ncclCommAbort(parent);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         nccl.ncclCommGetAsyncError(parent, &error);
         says_int(r, error, ncclRemoteError, "a split has failed");
@@ -471,7 +471,7 @@ static void test_one_device(struct rank *r)
     says(r, comm == NULL, "and have no communicator");
     says(r, strstr(nccl.ncclGetLastError(NULL), "device 0") != NULL,
          "each is told why");
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     }
@@ -567,7 +567,7 @@ static void test_clock(struct rank *r)
     if (r->rank == 0) {
         soft_costs("kernel all-reduce 5000000\n");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     for (int i = 0; i < 3; i++) {
         sum_on(r, r->stream);
     }

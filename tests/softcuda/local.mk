@@ -42,7 +42,7 @@ softcuda_programs = \
 	tests/softcuda/faults.t \
 	tests/softcuda/labels.t \
 	tests/softcuda/lookup.t \
-	tests/softcuda/meetings.t \
+	tests/softcuda/rendezvous.t \
 	tests/softcuda/oracle.t \
 	tests/softcuda/order.t \
 	tests/softcuda/pinned.t \
@@ -71,9 +71,9 @@ tests_softcuda_labels_t_SOURCES = tests/softcuda/labels.c $(softcuda_support)
 tests_softcuda_labels_t_LDADD = libcontract.la
 tests_softcuda_lookup_t_SOURCES = tests/softcuda/lookup.c $(softcuda_support)
 tests_softcuda_lookup_t_LDADD = libcontract.la
-tests_softcuda_meetings_t_SOURCES = tests/softcuda/meetings.c \
+tests_softcuda_rendezvous_t_SOURCES = tests/softcuda/rendezvous.c \
 	$(softcuda_support)
-tests_softcuda_meetings_t_LDADD = libcontract.la
+tests_softcuda_rendezvous_t_LDADD = libcontract.la
 tests_softcuda_oracle_t_SOURCES = tests/softcuda/oracle.c $(softcuda_support)
 tests_softcuda_oracle_t_LDADD = libcontract.la
 tests_softcuda_order_t_SOURCES = tests/softcuda/order.c $(softcuda_support)

@@ -86,7 +86,7 @@ static int take_variables(struct launch *launch, const struct launcher *by,
     if (launch->local < 0) {
         launch->local = launch->rank;
     }
-    lifeline_init(&launch->line, launch->rank, launch->n);
+    failure_pipe_init(&launch->line, launch->rank, launch->n);
     return 0;
 }
 
@@ -133,7 +133,7 @@ static void be_child(struct launch *launch, int (*pairs)[2], int rank)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     launch->rank = launch->local = rank;
-    lifeline_init(&launch->line, rank, launch->n);
+    failure_pipe_init(&launch->line, rank, launch->n);
     take_sockets(launch, pairs);
 }
 
@@ -180,7 +180,7 @@ int launch_find(struct launch *launch, struct command *command, char *error,
     const struct launcher *by = find_launcher();
 
     *launch = (struct launch){ .n = command->ranks };
-    lifeline_init(&launch->line, 0, 1);
+    failure_pipe_init(&launch->line, 0, 1);
     if (by != NULL &&
         take_variables(launch, by, command, error, error_bytes) != 0) {
         return -1;

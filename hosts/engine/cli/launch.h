@@ -8,7 +8,7 @@
 #define ENGINE_LAUNCH_H
 
 #include "cli/command.h"
-#include "step/lifeline.h"
+#include "step/failure_pipe.h"
 
 #include <sys/types.h>
 
@@ -17,7 +17,7 @@ struct launch {
     int local;         /* its number on this machine, which chooses its
                           device */
     bool processes;
-    struct lifeline line;
+    struct failure_pipe line;
     bool forked;                /* by this program */
     bool waits;                 /* this process only waits for the ranks */
     pid_t children[RANKS_MOST]; /* the ranks, if it waits */

@@ -13,7 +13,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "cli/crew.h"
+#include "cli/rank_threads.h"
 #include "cli/find.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -241,7 +241,7 @@ static int run_modes(const struct command *command, struct launch *launch,
     int status = EXIT_DEVICE;
 
     fflush(stdout);
-    if (crew_run(launch, &modes) == 0) {
+    if (run_ranks(launch, &modes) == 0) {
         status = launch->rank == 0
                      ? report(command, dev, modes.results, modes.n)
                  : report_all_equal(modes.results, modes.n) ? EXIT_EQUAL
@@ -336,7 +336,7 @@ int main(int argc, char **argv)
         find_library(&command, library, sizeof(library));
         ask_for_devices(&command);
         status = run_rank(&command, &launch, &text);
-        lifeline_close(&launch.line);
+        failure_pipe_close(&launch.line);
     }
     text_free(&text);
     return end_output(status);

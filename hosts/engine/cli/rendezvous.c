@@ -92,7 +92,7 @@ static int fail(const struct place *place, char *error, size_t error_bytes)
 
 /* Takes one caller in.  Hangs up on one that does not send what a rank
  * sends. */
-static int take_caller(struct lifeline *line, int at)
+static int take_caller(struct failure_pipe *line, int at)
 {
     const int caller = accept(at, NULL, NULL);
     struct pollfd ready = { .fd = caller, .events = POLLIN };
@@ -114,7 +114,7 @@ static int take_caller(struct lifeline *line, int at)
     return 0;
 }
 
-static int take_callers(struct lifeline *line, int at,
+static int take_callers(struct failure_pipe *line, int at,
                         const struct place *place, int limit_s, char *error,
                         size_t error_bytes)
 {
@@ -137,7 +137,7 @@ static int take_callers(struct lifeline *line, int at,
     return 0;
 }
 
-static int listen_for(struct lifeline *line, const struct place *place,
+static int listen_for(struct failure_pipe *line, const struct place *place,
                       int limit_s, char *error, size_t error_bytes)
 {
     const int at = open_socket(place), yes = 1;
@@ -160,8 +160,8 @@ static int listen_for(struct lifeline *line, const struct place *place,
 
 /* ---- the others ---------------------------------------------------------- */
 
-static int call(struct lifeline *line, const struct place *place, int limit_s,
-                char *error, size_t error_bytes)
+static int call(struct failure_pipe *line, const struct place *place,
+                int limit_s, char *error, size_t error_bytes)
 {
     const struct timespec nap = { .tv_nsec = 1000000000 / TRIES_A_SECOND };
     char mine[HELLO];
@@ -187,7 +187,7 @@ static int call(struct lifeline *line, const struct place *place, int limit_s,
     return -1;
 }
 
-int rendezvous(struct lifeline *line, int limit_s, char *error,
+int rendezvous(struct failure_pipe *line, int limit_s, char *error,
                size_t error_bytes)
 {
     struct place place = { .bytes = 0 };

@@ -9,7 +9,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/spread.h"
+#include "model/cp_attention.h"
 
 #include <math.h>
 
@@ -49,12 +49,13 @@ static void attention_backward(const struct work *work,
     const struct view d_probs = view_scores(config, set->d_probs);
     const struct view d_context = view_heads(config, buffers->d_norm, 1, 0);
 
-    if (work_is_spread(work)) {
-        const struct spread spread = attn_spread(work, buffers);
+    if (work_has_cp(work)) {
+        const struct cp_attention cp = attn_cp(work, buffers);
 
-        spread_backward(work, &spread, d_context, dq,
-                        (struct strip){ buffers->d_qkv + c, 1, c, 3 * c },
-                        (struct strip){ buffers->d_qkv + 2 * c, 1, c, 3 * c });
+        cp_attention_backward(
+            work, &cp, d_context, dq,
+            (struct strip){ buffers->d_qkv + c, 1, c, 3 * c },
+            (struct strip){ buffers->d_qkv + 2 * c, 1, c, 3 * c });
         return;
     }
     heads_product(work, GEMM_TN, d, config->seq, GEMM_CAUSAL_FROM_ROW, 1.0f,

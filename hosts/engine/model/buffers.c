@@ -332,7 +332,7 @@ static void cut_scratch(struct set *set, const struct config *config,
     }
 }
 
-static void cut_keys(struct spread_buffers *spread, const struct config *config,
+static void cut_keys(struct cp_buffers *buffers, const struct config *config,
                      struct cutter *cutter)
 {
     const size_t rows = (size_t)config_rows(config);
@@ -342,35 +342,35 @@ static void cut_keys(struct spread_buffers *spread, const struct config *config,
                          ? rows * (size_t)config_qk(config)
                          : v;
 
-    spread->own_k = cut(cutter, k);
-    spread->own_v = cut(cutter, v);
-    spread->all_k = cut(cutter, cp * k);
-    spread->all_v = cut(cutter, cp * v);
-    spread->all_dk = cut(cutter, cp * k);
-    spread->all_dv = cut(cutter, cp * v);
+    buffers->own_k = cut(cutter, k);
+    buffers->own_v = cut(cutter, v);
+    buffers->all_k = cut(cutter, cp * k);
+    buffers->all_v = cut(cutter, cp * v);
+    buffers->all_dk = cut(cutter, cp * k);
+    buffers->all_dv = cut(cutter, cp * v);
 }
 
-static void cut_spread(struct set *set, const struct config *config,
-                       struct cutter *cutter)
+static void cut_cp(struct set *set, const struct config *config,
+                   struct cutter *cutter)
 {
-    struct spread_buffers *spread = &set->spread;
+    struct cp_buffers *buffers = &set->cp;
     const size_t rows = (size_t)config_rows(config);
     const size_t cp = (size_t)config_cp(config);
 
     if (cp == 1) {
         return;
     }
-    spread->places = cut_ints(cutter, rows);
-    spread->keys = cut_ints(cutter, cp * rows);
+    buffers->places = cut_ints(cutter, rows);
+    buffers->keys = cut_ints(cutter, cp * rows);
     if (config_has(config, PART_ATTN)) {
-        cut_keys(spread, config, cutter);
+        cut_keys(buffers, config, cutter);
     }
     if (config_has(config, PART_MAMBA)) {
         const size_t xz = rows * 2 * (size_t)config_inner(config);
 
-        spread->all_starts = cut_ints(cutter, cp * rows);
-        spread->own_rows = cut(cutter, xz);
-        spread->all_rows = cut(cutter, cp * xz);
+        buffers->all_starts = cut_ints(cutter, cp * rows);
+        buffers->own_rows = cut(cutter, xz);
+        buffers->all_rows = cut(cutter, cp * xz);
     }
 }
 
@@ -405,7 +405,7 @@ static void cut_all(struct set *set, const struct model *model,
     set->d_norm = cut(cutter, rows * c);
     cut_gradients(set, model, cutter);
     cut_scratch(set, config, cutter);
-    cut_spread(set, config, cutter);
+    cut_cp(set, config, cutter);
     cut_exchange(set, config, cutter);
 }
 

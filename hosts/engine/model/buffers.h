@@ -106,7 +106,7 @@ struct moe_buffers {
 /* For sequences that several ranks share, for the current part: the keys and
  * values of this rank's tokens, one after the other, and those of all ranks.
  * In a ring the first two blocks take turns. */
-struct spread_buffers {
+struct cp_buffers {
     int *places;                 /* 1: of this rank's tokens among all ranks' */
     int *keys;                   /* cp: of all ranks' tokens */
     float *own_k, *own_v;        /* columns of all heads' keys, and values */
@@ -144,7 +144,7 @@ struct set {
     int n_saved;
 
     int *starts; /* 1: where each token's document begins; NULL: no documents */
-    struct spread_buffers spread; /* NULLs if no sequence is shared */
+    struct cp_buffers cp;             /* NULLs if no sequence is shared */
     struct exchange_buffers exchange; /* NULLs if no experts are divided */
 
     /* the head */

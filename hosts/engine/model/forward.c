@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/spread.h"
+#include "model/cp_attention.h"
 
 #include <math.h>
 
@@ -35,10 +35,10 @@ static void attention_forward(const struct work *work,
     const struct view probs = view_scores(config, buffers->probs);
     const struct view context = view_heads(config, buffers->context, 1, 0);
 
-    if (work_is_spread(work)) {
-        const struct spread spread = attn_spread(work, buffers);
+    if (work_has_cp(work)) {
+        const struct cp_attention cp = attn_cp(work, buffers);
 
-        spread_forward(work, &spread, context);
+        cp_attention_forward(work, &cp, context);
         return;
     }
     heads_product(work, GEMM_NT, config->seq, d, GEMM_CAUSAL_RESULT,
@@ -90,8 +90,8 @@ static void find_documents(const struct work *work)
     const struct config *config = &work->model->config;
     const int rows = config_rows(config);
 
-    if (work_is_spread(work)) {
-        spread_places(work);
+    if (work_has_cp(work)) {
+        cp_attention_order(work);
         return;
     }
     LAUNCH(&work->queue, document_starts, document_args,

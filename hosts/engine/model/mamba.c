@@ -9,7 +9,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/spread.h"
+#include "model/cp_attention.h"
 
 /* Computes from the convolved channels what each step does to the state. */
 static void select_forward(const struct work *work,
@@ -72,18 +72,18 @@ static struct work whole_of(const struct work *work, struct model *model)
 
 /* Takes what `in` made of this rank's rows, and returns what its `out`
  * reads. */
-static const float *spread_core_forward(const struct work *work,
-                                        const struct mamba_weights *weights,
-                                        const struct mamba_buffers *buffers)
+static const float *cp_core_forward(const struct work *work,
+                                    const struct mamba_weights *weights,
+                                    const struct mamba_buffers *buffers)
 {
     const int inner = config_inner(&work->model->config);
-    float *own = work->set->spread.own_rows;
+    float *own = work->set->cp.own_rows;
     struct model model;
     const struct work whole = whole_of(work, &model);
 
-    spread_gather_rows(work, own, 2 * inner, buffers->xz);
+    cp_gather_rows(work, own, 2 * inner, buffers->xz);
     core_forward(&whole, weights, buffers);
-    spread_take_rows(work, buffers->gated, inner, own);
+    cp_take_rows(work, buffers->gated, inner, own);
     return own;
 }
 
@@ -93,7 +93,7 @@ void mamba_forward(const struct work *work, int layer, const float *x,
     const struct config *config = &work->model->config;
     const struct mamba_weights *weights = &work->model->mamba[layer];
     const struct mamba_buffers *buffers = &work->set->mamba[layer];
-    const bool spread = work_is_spread(work);
+    const bool cp = work_has_cp(work);
     const float *gated = buffers->gated;
     const int c = config->hidden;
     const int inner = config_inner(config);
@@ -101,10 +101,10 @@ void mamba_forward(const struct work *work, int layer, const float *x,
     norm_forward(work, x, c, weights->norm_g, weights->norm_b, buffers->norm,
                  buffers->mean, buffers->rstd);
     linear_forward(work, buffers->norm, c, weights->in_w, NO_BIAS, NULL,
-                   spread ? work->set->spread.own_rows : buffers->xz,
+                   cp ? work->set->cp.own_rows : buffers->xz,
                    2 * inner);
-    if (spread) {
-        gated = spread_core_forward(work, weights, buffers);
+    if (cp) {
+        gated = cp_core_forward(work, weights, buffers);
     } else {
         core_forward(work, weights, buffers);
     }
@@ -246,18 +246,17 @@ static void core_wgrad(const struct work *work,
     conv_wgrad(work, weights, buffers);
 }
 
-static void spread_core_dgrad(const struct work *work,
-                              const struct mamba_weights *weights,
-                              const struct mamba_buffers *buffers)
+static void cp_core_dgrad(const struct work *work,
+                          const struct mamba_weights *weights,
+                          const struct mamba_buffers *buffers)
 {
     const int inner = config_inner(&work->model->config);
     struct model model;
     const struct work whole = whole_of(work, &model);
 
-    spread_gather_rows(work, work->set->spread.own_rows, inner,
-                       work->set->d_gated);
+    cp_gather_rows(work, work->set->cp.own_rows, inner, work->set->d_gated);
     core_dgrad(&whole, weights, buffers);
-    spread_take_rows(work, buffers->d_xz, 2 * inner, buffers->d_xz_own);
+    cp_take_rows(work, buffers->d_xz, 2 * inner, buffers->d_xz_own);
 }
 
 void mamba_dgrad(const struct work *work, int layer, const float *x,
@@ -266,15 +265,15 @@ void mamba_dgrad(const struct work *work, int layer, const float *x,
     const struct config *config = &work->model->config;
     const struct mamba_weights *weights = &work->model->mamba[layer];
     const struct mamba_buffers *buffers = &work->set->mamba[layer];
-    const bool spread = work_is_spread(work);
+    const bool cp = work_has_cp(work);
     const int c = config->hidden;
     const int inner = config_inner(config);
 
     linear_dgrad(work, dy, c, weights->out_w, NULL,
-                 spread ? work->set->spread.own_rows : work->set->d_gated,
+                 cp ? work->set->cp.own_rows : work->set->d_gated,
                  inner);
-    (spread ? spread_core_dgrad : core_dgrad)(work, weights, buffers);
-    linear_dgrad(work, spread ? buffers->d_xz_own : buffers->d_xz, 2 * inner,
+    (cp ? cp_core_dgrad : core_dgrad)(work, weights, buffers);
+    linear_dgrad(work, cp ? buffers->d_xz_own : buffers->d_xz, 2 * inner,
                  weights->in_w, NULL, buffers->d_norm, c);
     norm_dgrad(work, buffers->d_norm, x, c, weights->norm_g, buffers->mean,
                buffers->rstd, dy, dx);
@@ -282,19 +281,19 @@ void mamba_dgrad(const struct work *work, int layer, const float *x,
 
 /* Adds to the gradients of the weights between `in` and `out`.  Returns the
  * rows that `out` has read. */
-static const float *spread_core_wgrad(const struct work *work,
-                                      const struct mamba_weights *weights,
-                                      const struct mamba_buffers *buffers)
+static const float *cp_core_wgrad(const struct work *work,
+                                  const struct mamba_weights *weights,
+                                  const struct mamba_buffers *buffers)
 {
     const int inner = config_inner(&work->model->config);
-    float *own = work->set->spread.own_rows;
+    float *own = work->set->cp.own_rows;
     struct model model;
     const struct work whole = whole_of(work, &model);
 
     if (work->comm->rank == 0) {
         core_wgrad(&whole, weights, buffers);
     }
-    spread_take_rows(work, buffers->gated, inner, own);
+    cp_take_rows(work, buffers->gated, inner, own);
     return own;
 }
 
@@ -304,19 +303,19 @@ void mamba_wgrad(const struct work *work, int layer, const float *x,
     const struct config *config = &work->model->config;
     const struct mamba_weights *weights = &work->model->mamba[layer];
     const struct mamba_buffers *buffers = &work->set->mamba[layer];
-    const bool spread = work_is_spread(work);
+    const bool cp = work_has_cp(work);
     const float *gated = buffers->gated;
     const int c = config->hidden;
     const int inner = config_inner(config);
 
-    if (spread) {
-        gated = spread_core_wgrad(work, weights, buffers);
+    if (cp) {
+        gated = cp_core_wgrad(work, weights, buffers);
     } else {
         core_wgrad(work, weights, buffers);
     }
     linear_wgrad(work, gated, inner, dy, c, weights->out_w, NO_BIAS);
     linear_wgrad(work, buffers->norm, c,
-                 spread ? buffers->d_xz_own : buffers->d_xz, 2 * inner,
+                 cp ? buffers->d_xz_own : buffers->d_xz, 2 * inner,
                  weights->in_w, NO_BIAS);
     norm_wgrad(work, buffers->d_norm, x, c, weights->norm_g, weights->norm_b,
                buffers->mean, buffers->rstd);

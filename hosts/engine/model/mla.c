@@ -8,7 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/spread.h"
+#include "model/cp_attention.h"
 
 #include <math.h>
 
@@ -117,12 +117,12 @@ static struct strip strip_keys(const struct config *config, float *k)
     return (struct strip){ k, 1, config_qk(config), config_qk(config) };
 }
 
-static struct spread mla_spread(const struct work *work,
-                                const struct mla_buffers *buffers)
+static struct cp_attention mla_cp(const struct work *work,
+                                  const struct mla_buffers *buffers)
 {
     const struct config *config = &work->model->config;
 
-    return (struct spread){
+    return (struct cp_attention){
         .q = view_qk(config, buffers->q),
         .k = strip_keys(config, buffers->k),
         .v = strip_values(config, buffers->kv),
@@ -142,10 +142,10 @@ static void products_forward(const struct work *work,
     const struct view probs = view_scores(config, buffers->probs);
     const struct view context = view_heads(config, buffers->context, 1, 0);
 
-    if (work_is_spread(work)) {
-        const struct spread spread = mla_spread(work, buffers);
+    if (work_has_cp(work)) {
+        const struct cp_attention cp = mla_cp(work, buffers);
 
-        spread_forward(work, &spread, context);
+        cp_attention_forward(work, &cp, context);
         return;
     }
     heads_product(work, GEMM_NT, config->seq, d + config_rope(config),
@@ -190,12 +190,12 @@ static void products_backward(const struct work *work,
     const struct view d_probs = view_scores(config, set->d_probs);
     const struct view d_context = view_heads(config, buffers->d_norm, 1, 0);
 
-    if (work_is_spread(work)) {
-        const struct spread spread = mla_spread(work, buffers);
+    if (work_has_cp(work)) {
+        const struct cp_attention cp = mla_cp(work, buffers);
 
-        spread_backward(work, &spread, d_context, view_qk(config, set->d_q),
-                        strip_keys(config, set->d_k),
-                        strip_values(config, buffers->d_kv));
+        cp_attention_backward(
+            work, &cp, d_context, view_qk(config, set->d_q),
+            strip_keys(config, set->d_k), strip_values(config, buffers->d_kv));
         return;
     }
     heads_product(work, GEMM_TN, d, config->seq, GEMM_CAUSAL_FROM_ROW, 1.0f,

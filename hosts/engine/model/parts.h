@@ -43,14 +43,14 @@ struct work {
 /* Where each token's document begins; NULL: each sequence is one document. */
 static inline const int *work_starts(const struct work *work)
 {
-    return work->whole ? work->set->spread.all_starts : work->set->starts;
+    return work->whole ? work->set->cp.all_starts : work->set->starts;
 }
 
 /* Each token's place in its sequence, if other ranks have some of it; NULL: in
  * order. */
 static inline const int *work_places(const struct work *work)
 {
-    return config_cp(&work->model->config) > 1 ? work->set->spread.places
+    return config_cp(&work->model->config) > 1 ? work->set->cp.places
                                                : NULL;
 }
 

@@ -227,8 +227,8 @@ static int read_plan(struct host *host)
                                 (enum part_kind)segment.first_part);
         own->last = model_part(model, (int)segment.last_layer,
                                (enum part_kind)segment.last_part);
-        own->is_spread = has_either(model, own->first, own->last, PART_ATTN,
-                                    PART_MAMBA);
+        own->has_cp =
+            has_either(model, own->first, own->last, PART_ATTN, PART_MAMBA);
         own->exchanges = has_either(model, own->first, own->last,
                                     PART_MOE_DISPATCH, PART_MOE_COMBINE);
         own->has_wgrad = (segment.flags & GH_SEGMENT_HAS_WGRAD) != 0;

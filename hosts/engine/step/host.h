@@ -24,7 +24,7 @@ struct segment {
     uint32_t index;
     int first, last; /* parts */
     bool has_wgrad; /* its weight gradients may come later */
-    bool is_spread; /* has collectives if ranks share sequences */
+    bool has_cp;    /* has collectives if ranks share sequences */
     bool exchanges; /* has collectives if ranks divide the experts */
     struct side in, out;
 };

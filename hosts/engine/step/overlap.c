@@ -9,7 +9,7 @@
  */
 #include "step/overlap.h"
 
-#include "step/ends.h"
+#include "step/embedding_head.h"
 #include "step/passes.h"
 
 #include <stdio.h>
@@ -132,10 +132,10 @@ static int run_pair(struct trainer *trainer, int forward, int backward,
     const int last = trainer->model.n_parts - 1;
 
     if (backward != NONE) {
-        ends_before_backward(trainer, backward);
+        embedding_head_before_backward(trainer, backward);
     }
     if (forward != NONE) {
-        ends_before_forward(trainer, forward);
+        embedding_head_before_forward(trainer, forward);
         if (passes_begin(trainer->host, forward) != 0) {
             return -1;
         }
@@ -147,13 +147,13 @@ static int run_pair(struct trainer *trainer, int forward, int backward,
         struct flight *flight = &trainer->flights[forward];
 
         flight->out = set_part_out(flight->set, last);
-        ends_after_forward(trainer, forward, count);
+        embedding_head_after_forward(trainer, forward, count);
     }
     if (backward != NONE) {
         struct flight *flight = &trainer->flights[backward];
 
-        ends_after_backward(trainer, backward,
-                            set_part_gradient(flight->set, 0));
+        embedding_head_after_backward(trainer, backward,
+                                      set_part_gradient(flight->set, 0));
         if (flight->pooled != NULL) {
             pool_return(flight->pooled, backward);
         }

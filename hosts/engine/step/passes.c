@@ -125,8 +125,8 @@ static uint32_t flags_of(const struct host *host, const struct pass *pass)
     const bool nothing_later = trainer->model.delay_wgrad &&
                                pass->direction == GH_BACKWARD &&
                                !pass->leaves_wgrad;
-    const bool shared = host->lends_experts ? pass->segment->exchanges
-                                            : pass->segment->is_spread;
+    const bool shared =
+        host->lends_experts ? pass->segment->exchanges : pass->segment->has_cp;
     const bool local = (host->lends_experts ||
                         comm_of(trainer, pass->microbatch) != NULL) &&
                        (pass->direction == GH_WGRAD || !shared);

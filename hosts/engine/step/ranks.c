@@ -14,9 +14,9 @@ enum {
     ABORT_S = 5 /* time for a process to free its memory before it is ended */
 };
 
-static int meet_on_host(struct ranks *ranks)
+static int wait_on_host(struct ranks *ranks)
 {
-    return ranks->meeting == NULL || meeting_wait(ranks->meeting) == 0
+    return ranks->barrier == NULL || host_barrier_wait(ranks->barrier) == 0
                ? 0
                : device_fail(ranks->dev, "another rank has failed");
 }
@@ -27,7 +27,7 @@ int ranks_open(struct ranks *ranks, struct device *dev,
     const size_t all = (size_t)ranks->n * RANKS_EXCHANGE;
 
     ranks->dev = dev;
-    if (meet_on_host(ranks) != 0 ||
+    if (wait_on_host(ranks) != 0 ||
         comm_init(&ranks->world, dev, nccl, id, ranks->rank, ranks->n) != 0) {
         return -1;
     }
@@ -126,7 +126,7 @@ void ranks_let_go(struct ranks *ranks)
 void ranks_abort(struct ranks *ranks, const char *why)
 {
     ranks->watch.tell(ranks->watch.user, why);
-    if (ranks->meeting == NULL) {
+    if (ranks->barrier == NULL) {
         alarm(ABORT_S);
     }
     ranks_let_go(ranks);
@@ -155,9 +155,9 @@ int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,
     return 0;
 }
 
-int ranks_meet(struct ranks *ranks)
+int ranks_barrier(struct ranks *ranks)
 {
     unsigned char all[RANKS_MOST];
 
-    return meet_on_host(ranks) == 0 ? ranks_exchange(ranks, "", 1, all) : -1;
+    return wait_on_host(ranks) == 0 ? ranks_exchange(ranks, "", 1, all) : -1;
 }

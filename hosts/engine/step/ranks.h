@@ -11,7 +11,7 @@
 #ifndef ENGINE_RANKS_H
 #define ENGINE_RANKS_H
 
-#include "step/meeting.h"
+#include "step/host_barrier.h"
 
 #include "device/exchange.h"
 #include "model/model.h"
@@ -28,7 +28,8 @@ struct ranks {
     int rank, n;
     struct comm_watch watch; /* watches the others */
     const char *nccl;        /* where the library finds the same NCCL */
-    struct meeting *meeting; /* for threads; NULL: the others are processes */
+    struct host_barrier
+        *barrier; /* for threads; NULL: the others are processes */
     struct comm world;
     struct comm groups[RANKS_GROUPS]; /* with this rank, one for each such
                                          number */
@@ -41,7 +42,7 @@ struct ranks {
     void *mine_host, *all_host; /* pinned */
 };
 
-/* Opens a struct whose rank, n, watch and meeting are set.  All ranks must call
+/* Opens a struct whose rank, n, watch and barrier are set.  All ranks must call
  * it.  Returns 0, or -1: dev->error.  In both cases ranks_close() frees it. */
 int ranks_open(struct ranks *ranks, struct device *dev,
                const struct nccl *nccl, const ncclUniqueId *id);
@@ -61,7 +62,7 @@ void ranks_abort(struct ranks *ranks, const char *why);
 
 /* Waits until all ranks have allocated their memory, before the first exchange
  * of a run.  Returns 0, or -1: dev->error. */
-int ranks_meet(struct ranks *ranks);
+int ranks_barrier(struct ranks *ranks);
 /* Puts the `bytes` bytes of each rank into all[], one rank after the other.
  * All ranks must call it; it blocks until they have.  Returns 0, or -1:
  * dev->error. */

@@ -18,7 +18,7 @@
 #include "step/schedule.h"
 
 #include "model/optimizer.h"
-#include "step/ends.h"
+#include "step/embedding_head.h"
 #include "step/overlap.h"
 #include "step/passes.h"
 
@@ -43,11 +43,11 @@ static int parts_of_forward(struct trainer *trainer, int microbatch)
 
 static int forward(struct trainer *trainer, int microbatch, int count)
 {
-    ends_before_forward(trainer, microbatch);
+    embedding_head_before_forward(trainer, microbatch);
     if (parts_of_forward(trainer, microbatch) != 0) {
         return -1;
     }
-    ends_after_forward(trainer, microbatch, count);
+    embedding_head_after_forward(trainer, microbatch, count);
     return 0;
 }
 
@@ -77,11 +77,11 @@ static int backward(struct trainer *trainer, int microbatch)
     if (microbatch > 0) {
         trainer_wait_done(trainer, stream, microbatch - 1);
     }
-    ends_before_backward(trainer, microbatch);
+    embedding_head_before_backward(trainer, microbatch);
     if (parts_of_backward(trainer, microbatch, &dx) != 0) {
         return -1;
     }
-    ends_after_backward(trainer, microbatch, dx);
+    embedding_head_after_backward(trainer, microbatch, dx);
 
     DEVICE_CALL(trainer->dev, cuEventRecord, trainer->done[microbatch],
                 stream);

@@ -8,7 +8,7 @@
 #include "step/exchanger.h"
 #include "step/host.h"
 #include "step/overlap.h"
-#include "step/portion.h"
+#include "step/cp_batches.h"
 #include "step/schedule.h"
 #include "step/step_graph.h"
 
@@ -52,14 +52,14 @@ static int sample(struct trainer *trainer, const struct text *text, int step,
     const struct config *config;
 
     trainer->shape_of[microbatch] =
-        options->n_cp > 0 ? portion_choose(text, options, step, microbatch)
+        options->n_cp > 0 ? cp_batches_choose(text, options, step, microbatch)
                           : microbatch % options_shapes(options);
     config = &model_of(trainer, microbatch)->config;
     clear_rest(trainer, tokens, (size_t)config_rows(config));
     if (options->n_cp > 0) {
-        return portion_sample(text, options, config, step, microbatch, tokens,
-                              tokens + rows, tokens + 2 * rows,
-                              &trainer->packings[microbatch]);
+        return cp_batches_sample(text, options, config, step, microbatch,
+                                 tokens, tokens + rows, tokens + 2 * rows,
+                                 &trainer->packings[microbatch]);
     }
     if (config->documents > 0) {
         text_pack(text, config, step, own, tokens, tokens + rows,
@@ -316,7 +316,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
 
     /* One rank may wait, while it allocates memory, for what another rank
      * records. */
-    if (options->ranks != NULL && ranks_meet(options->ranks) != 0) {
+    if (options->ranks != NULL && ranks_barrier(options->ranks) != 0) {
         return -1;
     }
     for (int step = 0; step < options->steps && !result->stopped; step++) {

@@ -13,8 +13,7 @@
 
 #include <stdio.h>
 
-/* ---- tensors ---------------------------------------------------------------
- */
+/* ---- tensors ---------------------------------------------------------- */
 
 bool gh_group_is_lent(const struct gh_offload *o,
                       const gh_offload_group *wanted)
@@ -98,8 +97,7 @@ void gh_group_lay_out(const struct gh_offload *o, gh_offload_group *wanted,
     }
 }
 
-/* ---- groups -----------------------------------------------------------------
- */
+/* ---- groups ----------------------------------------------------------- */
 
 static bool is_asked(const struct gh_offload *o, uint32_t module)
 {

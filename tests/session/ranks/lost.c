@@ -124,7 +124,7 @@ static void give_up(struct rank *r, const struct sharer_options *options)
     if (!open_ready(&s, r, options)) {
         return;
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         says_int(r, sharer_step(&s, 1), GH_OK, "a step is issued");
         says_int(r, sharer_pass(&s, 0, GH_FORWARD, 0), GH_OK,
@@ -170,7 +170,7 @@ static void wait_alone(struct rank *r, const struct sharer_options *options,
     if (!open_ready(&s, r, options)) {
         return;
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     start = now_s();
     if (r->rank == 0) {
         s.fails = fails;
@@ -178,7 +178,7 @@ static void wait_alone(struct rank *r, const struct sharer_options *options,
         says(r, now_s() - start < LIMIT_S, "it fails in time");
         says_int(r, s.objects, 0, "and the host's own graphs are gone");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     close_parted(&s);
 }
 
@@ -233,14 +233,14 @@ static void test_one_does_not_come_to_a_profile(struct rank *r)
         return;
     }
     says(r, sharer_is_exact(&s), "a step without groups is right");
-    ranks_meet(r);
+    ranks_barrier(r);
     start = now_s();
     if (r->rank == 0) {
         s.moved = 1;
         says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "%.150s", s.err.text);
         says(r, now_s() - start < LIMIT_S, "it fails in time");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     close_parted(&s);
 }
 
@@ -520,7 +520,7 @@ static void test_one_is_elsewhere(struct rank *r)
     if (!is_odd(r)) {
         parts(&s, NULL);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     close_parted(&s);
 }
 
@@ -538,7 +538,7 @@ static void test_a_close_does_not_wait_for_it(struct rank *r)
                     sharer_said(&s, "another rank"),
              "it is logged");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (is_odd(r)) {
         close_parted(&s);
     }
@@ -572,17 +572,17 @@ static void test_one_fails_before_a_recording(struct rank *r)
     if (!sharer_open(&s, r, &patient)) {
         return;
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (is_odd(r)) {
         nccl.ncclCommAbort(r->comm);
         r->comm = NULL;
-        ranks_meet(r);
+        ranks_barrier(r);
         return sharer_close(&s);
     }
     says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "a step fails: %.120s",
              s.err.text);
     says(r, now_s() - start < LIMIT_S, "before the time is over");
-    ranks_meet(r);
+    ranks_barrier(r);
     close_parted(&s);
 }
 
@@ -808,7 +808,7 @@ static void test_a_graph_is_held(struct rank *r)
         return;
     }
     exec = hold(r);
-    ranks_meet(r);
+    ranks_barrier(r);
     if (!is_odd(r)) {
         if (held_at != AT_ENTER) {
             says_int(r, sharer_step(&s, 1), GH_OK, "a step is issued");
@@ -820,7 +820,7 @@ static void test_a_graph_is_held(struct rank *r)
             call_all(&s);
         }
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (is_odd(r)) {
         gh_ranks_abort(s.session, NULL, NULL);
     }
@@ -891,9 +891,9 @@ static void test_a_communicator_is_destroyed(struct rank *r)
     if (!open_ready(&s, r, &fixed)) {
         return;
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     nccl.ncclCommDestroy(r->comm);
-    ranks_meet(r);
+    ranks_barrier(r);
     says_int(r, gh_iteration_end(s.session, &s.err), GH_ERR_RANKS,
              "the next step does not end well");
     says(r, strstr(s.err.text, "was destroyed") != NULL, "it says why: %.150s",
@@ -1014,9 +1014,9 @@ static uint64_t communicators_besides(struct rank *r)
 {
     uint64_t count;
 
-    ranks_meet(r);
+    ranks_barrier(r);
     count = soft_communicators();
-    ranks_meet(r);
+    ranks_barrier(r);
     return count - (uint64_t)r->n;
 }
 
@@ -1029,7 +1029,7 @@ static void leaves_no_more_than(struct rank *r, uint64_t before)
     if (!ranks_are_soft()) {
         return;
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     for (int i = 0; i < 500 && soft_communicators() != before; i++) {
         nanosleep(&nap, NULL);
     }
@@ -1044,7 +1044,7 @@ static void test_one_never_joins(struct rank *r)
     if (sharer_open_alone(&s, r, &fixed) && !is_odd(r)) {
         refuses(&s, GH_ERR_RANKS, "");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     sharer_close(&s);
     nccl.ncclCommAbort(r->comm);
     r->comm = NULL;
@@ -1064,12 +1064,12 @@ static void join_too_late(struct rank *r, const char *words)
         refuses(&s, GH_ERR_RANKS, "have not come in");
         sharer_close(&s);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     if (is_odd(r)) {
         refuses(&s, GH_ERR_RANKS, words);
         sharer_close(&s);
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     nccl.ncclCommAbort(r->comm);
     r->comm = NULL;
     leaves_no_more_than(r, before);
@@ -1140,7 +1140,7 @@ static void test_without_blocking(struct rank *r)
         says(r, sharer_is_exact(&s) && sharer_is_exact(&s),
              "passes are recorded and replayed");
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     sharer_close(&s);
     nccl.ncclCommAbort(r->comm);
     r->comm = NULL;

@@ -26,11 +26,11 @@ static void train(struct rank *r)
         return;
     }
     ran = sharer_step(&s, MICROBATCHES) == GH_OK;
-    ranks_meet(r);
+    ranks_barrier(r);
     if (r->rank == 0) {
         recorded = ranks_waits();
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     for (uint32_t i = 0; i < STEPS && ran; i++) {
         ran = sharer_step(&s, MICROBATCHES) == GH_OK;
     }

@@ -354,11 +354,11 @@ static bool is_same(struct rank *r, uint64_t word)
     bool same = true;
 
     ranks_board(r->rank)[0] = word;
-    ranks_meet(r);
+    ranks_barrier(r);
     for (int i = 0; i < r->n; i++) {
         same = same && ranks_board(i)[0] == word;
     }
-    ranks_meet(r);
+    ranks_barrier(r);
     return same;
 }
 

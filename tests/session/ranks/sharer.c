@@ -40,11 +40,11 @@ static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
         return GH_ERR_BUSY;
     }
     memcpy(ranks_board(s->r->rank), mine, n * sizeof(*mine));
-    ranks_meet(s->r);
+    ranks_barrier(s->r);
     for (int i = 0; i < s->r->n; i++) {
         memcpy(all + (size_t)i * n, ranks_board(i), n * sizeof(*all));
     }
-    ranks_meet(s->r);
+    ranks_barrier(s->r);
     return GH_OK;
 }
 

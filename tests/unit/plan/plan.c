@@ -883,8 +883,7 @@ static void test_a_cause_is_noted_once_a_layer(void)
     gh_plan_free(&plan);
 }
 
-/* ---- what a segment does besides ------------------------------------------
- */
+/* ---- what a segment does besides -------------------------------------- */
 
 /* "attn. moe_router": the segments whose first part has it end in a dot. */
 static const char *marked(const struct gh_plan *plan, uint32_t bit)

@@ -3,7 +3,7 @@
  * who is given up, and in what order ranks are split.
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/meeting.h"
+#include "softcuda/collectives.h"
 #include "softnccl/softnccl.h"
 #include "tap/tap.h"
 #include "tests/unit/softnccl/still.h"
@@ -62,7 +62,7 @@ static uint64_t waiting(void)
     softnccl_counts counts;
 
     softnccl_count(&counts);
-    return counts.meetings;
+    return counts.rendezvous;
 }
 
 /* ---- messages ------------------------------------------------------------ */

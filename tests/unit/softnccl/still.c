@@ -5,7 +5,7 @@
  */
 #include "tests/unit/softnccl/still.h"
 
-#include "softcuda/meeting.h"
+#include "softcuda/collectives.h"
 #include "softnccl/softnccl.h"
 #include "softnccl/state.h"
 #include "tap/tap.h"
@@ -18,11 +18,11 @@ enum {
     MAX_CALLS = 64
 };
 
-struct softcuda_meeting {
-    softcuda_meeting *next;
+struct softcuda_rendezvous {
+    softcuda_rendezvous *next;
     uint32_t refs, places, here;
     bool failed;
-    softcuda_meeting_fn *run;
+    softcuda_rendezvous_fn *run;
     softcuda_over_fn *over;
     void *user;
 };
@@ -36,7 +36,7 @@ softnccl_count_fn softnccl_count;
 
 struct still still;
 
-static softcuda_meeting *meetings; /* that are not over */
+static softcuda_rendezvous *waiting; /* that are not over */
 static softcuda_call *issued[MAX_CALLS], *captured[MAX_CALLS];
 static uint32_t n_issued, n_captured;
 
@@ -133,7 +133,7 @@ static void word_free(softcuda_word *word)
     dead(word);
 }
 
-/* ---- calls and meetings -------------------------------------------------- */
+/* ---- calls and rendezvous --------------------------------------------- */
 
 static void call_drop(softcuda_call *call)
 {
@@ -155,11 +155,11 @@ static CUresult issue(CUstream stream, softcuda_call *call)
     return CUDA_SUCCESS;
 }
 
-static softcuda_meeting *meeting(const char *name, uint32_t places,
-                                 softcuda_meeting_fn *run,
-                                 softcuda_over_fn *over, void *user)
+static softcuda_rendezvous *rendezvous(const char *name, uint32_t places,
+                                       softcuda_rendezvous_fn *run,
+                                       softcuda_over_fn *over, void *user)
 {
-    softcuda_meeting *m = live(sizeof(*m));
+    softcuda_rendezvous *m = live(sizeof(*m));
 
     (void)name;
     m->refs = 2; /* the caller's, and the list's */
@@ -167,34 +167,34 @@ static softcuda_meeting *meeting(const char *name, uint32_t places,
     m->run = run;
     m->over = over;
     m->user = user;
-    m->next = meetings;
-    meetings = m;
+    m->next = waiting;
+    waiting = m;
     return m;
 }
 
-static void meeting_drop(softcuda_meeting *m)
+static void rendezvous_drop(softcuda_rendezvous *m)
 {
     if (--m->refs == 0) {
         dead(m);
     }
 }
 
-static void join(softcuda_meeting *m, uint32_t place, softcuda_visit *visit)
+static void join(softcuda_rendezvous *m, uint32_t place, softcuda_visit *visit)
 {
     (void)place;
     (void)visit;
     m->here++;
 }
 
-static void fail(softcuda_meeting *m)
+static void fail(softcuda_rendezvous *m)
 {
     m->failed = true;
 }
 
-static softcuda_meeting *ended(void)
+static softcuda_rendezvous *ended(void)
 {
-    for (softcuda_meeting **m = &meetings; *m != NULL; m = &(*m)->next) {
-        softcuda_meeting *found = *m;
+    for (softcuda_rendezvous **m = &waiting; *m != NULL; m = &(*m)->next) {
+        softcuda_rendezvous *found = *m;
 
         if (found->failed || found->here == found->places) {
             *m = found->next;
@@ -206,7 +206,7 @@ static softcuda_meeting *ended(void)
 
 void still_settle(void)
 {
-    softcuda_meeting *m;
+    softcuda_rendezvous *m;
 
     while ((m = ended()) != NULL) {
         uint64_t bytes = 0;
@@ -216,11 +216,11 @@ void still_settle(void)
         still.n_held += held;
         still.n_failed += !held;
         m->over(m->user, held);
-        meeting_drop(m);
+        rendezvous_drop(m);
     }
 }
 
-static void await(softcuda_meeting *m)
+static void await(softcuda_rendezvous *m)
 {
     if (!m->failed && m->here < m->places) {
         sleeps();
@@ -228,7 +228,7 @@ static void await(softcuda_meeting *m)
     still_settle();
 }
 
-static bool touch(softcuda_meeting *m, uint32_t place, const void *address,
+static bool touch(softcuda_rendezvous *m, uint32_t place, const void *address,
                   size_t bytes, int what)
 {
     (void)m;
@@ -239,7 +239,7 @@ static bool touch(softcuda_meeting *m, uint32_t place, const void *address,
     return !still.wild;
 }
 
-static void flow(softcuda_meeting *m, uint32_t from, uint32_t to)
+static void flow(softcuda_rendezvous *m, uint32_t from, uint32_t to)
 {
     (void)m;
     (void)from;
@@ -248,11 +248,11 @@ static void flow(softcuda_meeting *m, uint32_t from, uint32_t to)
 
 /* ---- for the tests ------------------------------------------------------- */
 
-static const softcuda_meetings table = {
-    sizeof(table), nothing,   nothing,      sleeps,    news,  watch,     now_ms,
-    thread,        thread_is, ordinal,      stream_is, seat,  seat_free, issue,
-    call_drop,     meeting,   meeting_drop, join,      await, fail,      touch,
-    flow,          say,       hear,         word_free,
+static const softcuda_collective_calls table = {
+    sizeof(table), nothing, nothing, sleeps, news, watch, now_ms, thread,
+    thread_is, ordinal, stream_is, seat, seat_free, issue, call_drop,
+    rendezvous, rendezvous_drop, join, await, fail, touch, flow, say, hear,
+    word_free,
 };
 
 void still_begin(void)
@@ -285,7 +285,7 @@ void still_end(const char *name)
 
     still_settle();
     softnccl_count(&counts);
-    is_int(counts.meetings, 0, "%s: no operation is left", name);
+    is_int(counts.rendezvous, 0, "%s: no operation is left", name);
     still_forget_graphs();
     while (n_issued > 0) {
         call_drop(issued[--n_issued]);

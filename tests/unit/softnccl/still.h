@@ -2,7 +2,7 @@
  * still.h - a device on which nothing happens by itself, for softnccl.
  *
  * One thread plays all ranks: it says which rank it is before each call.
- * Time passes, threads wait and meetings end only as a test says, so that
+ * Time passes, threads wait and rendezvous end only as a test says, so that
  * what depends on them is tested to the millisecond and without a wait.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -28,15 +28,15 @@ extern struct still {
     bool wild;                 /* no address is memory */
     void (*asleep)(void);      /* while a call sleeps */
     void (*news)(void);        /* when something has happened */
-    uint64_t n_held, n_failed; /* meetings */
+    uint64_t n_held, n_failed; /* rendezvous */
     uint64_t bytes;            /* of the last that was held */
-    uint64_t n_live;           /* meetings, seats and words */
+    uint64_t n_live;           /* rendezvous, seats and words */
     uint64_t n_slept;          /* times; a thousand are too many */
 } still;
 
 /* Sets everything back, and softnccl uses the device from now on. */
 void still_begin(void);
-/* Ends the meetings that are complete or were given up. */
+/* Ends the rendezvous that are complete or were given up. */
 void still_settle(void);
 /* Launches what was captured, once. */
 void still_launch(void);

@@ -3,7 +3,7 @@
  * too long: to the millisecond, on a device that stands still.
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/meeting.h"
+#include "softcuda/collectives.h"
 #include "softnccl/softnccl.h"
 #include "softnccl/stuck.h"
 #include "tap/tap.h"

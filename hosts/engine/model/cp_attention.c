@@ -1,9 +1,9 @@
 /*
- * spread.c - see spread.h.
+ * cp_attention.c - see cp_attention.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/spread.h"
+#include "model/cp_attention.h"
 
 /* ---- blocks that travel -------------------------------------------------- */
 
@@ -170,10 +170,10 @@ static struct view block_view(const struct work *work, const float *block,
     return view_of(&work->model->config, block, strip_width(strip), head);
 }
 
-void spread_places(const struct work *work)
+void cp_attention_order(const struct work *work)
 {
     const struct config *config = &work->model->config;
-    const struct spread_buffers *buffers = &work->set->spread;
+    const struct cp_buffers *buffers = &work->set->cp;
     const int rows = config_rows(config);
     const int cp = config_cp(config);
 
@@ -191,11 +191,11 @@ void spread_places(const struct work *work)
     }
 }
 
-void spread_gather_rows(const struct work *work, const float *own, int cols,
-                        float *all)
+void cp_gather_rows(const struct work *work, const float *own, int cols,
+                    float *all)
 {
     const struct config *config = &work->model->config;
-    const struct spread_buffers *buffers = &work->set->spread;
+    const struct cp_buffers *buffers = &work->set->cp;
     const size_t count = (size_t)config_rows(config) * (size_t)cols;
     const int rows = config_rows(config) * config_cp(config);
 
@@ -206,84 +206,84 @@ void spread_gather_rows(const struct work *work, const float *own, int cols,
            .rows = rows, .cols = cols);
 }
 
-void spread_take_rows(const struct work *work, const float *all, int cols,
-                      float *own)
+void cp_take_rows(const struct work *work, const float *all, int cols,
+                  float *own)
 {
     const struct config *config = &work->model->config;
     const int rows = config_rows(config);
 
     LAUNCH(&work->queue, rows_take, rows_take_args,
            blocks_of((size_t)rows * (size_t)cols, rows_take_threads), .x = all,
-           .places = work->set->spread.places, .y = own, .rows = rows,
+           .places = work->set->cp.places, .y = own, .rows = rows,
            .cols = cols, .all = rows * config_cp(config));
 }
 
-void spread_forward(const struct work *work, const struct spread *spread,
-                    struct view context)
+void cp_attention_forward(const struct work *work,
+                          const struct cp_attention *cp,
+                          struct view context)
 {
     const struct config *config = &work->model->config;
-    const struct spread_buffers *buffers = &work->set->spread;
+    const struct cp_buffers *buffers = &work->set->cp;
     const int rows = config_rows(config) * config->heads;
     const int n = config_cp(config);
     struct blocks k, v;
 
-    pack(work, &spread->k, buffers->own_k);
+    pack(work, &cp->k, buffers->own_k);
     k = blocks_open(work, buffers->own_k, buffers->all_k,
-                    strip_count(work, &spread->k));
+                    strip_count(work, &cp->k));
     for (int s = 0; s < n; s++) {
-        heads_product(work, GEMM_NT, config->seq, spread->head_k,
-                      GEMM_FULL, spread->scale, spread->q,
-                      block_view(work, blocks_at(&k, s), &spread->k,
-                                 spread->head_k),
-                      scores_of(work, spread->probs, owner(work, s)));
+        heads_product(
+            work, GEMM_NT, config->seq, cp->head_k, GEMM_FULL,
+            cp->scale, cp->q,
+            block_view(work, blocks_at(&k, s), &cp->k, cp->head_k),
+            scores_of(work, cp->probs, owner(work, s)));
         blocks_move(&k, s);
     }
 
     LAUNCH(&work->queue, cp_softmax_forward, cp_softmax_args,
-           blocks_of((size_t)rows, ROWS_A_BLOCK), .s = spread->probs,
+           blocks_of((size_t)rows, ROWS_A_BLOCK), .s = cp->probs,
            .places = buffers->places, .starts = work_starts(work),
            .keys = buffers->keys, .rows = rows, .seq = config->seq,
            .heads = config->heads, .cols = config_keys(config));
 
-    pack(work, &spread->v, buffers->own_v);
+    pack(work, &cp->v, buffers->own_v);
     v = blocks_open(work, buffers->own_v, buffers->all_v,
-                    strip_count(work, &spread->v));
+                    strip_count(work, &cp->v));
     for (int s = 0; s < n; s++) {
-        heads_product_sum(work, GEMM_NN, spread->head_v, config->seq, s > 0,
-                          scores_of(work, spread->probs, owner(work, s)),
-                          block_view(work, blocks_at(&v, s), &spread->v,
-                                     spread->head_v),
-                          context);
+        heads_product_sum(
+            work, GEMM_NN, cp->head_v, config->seq, s > 0,
+            scores_of(work, cp->probs, owner(work, s)),
+            block_view(work, blocks_at(&v, s), &cp->v, cp->head_v),
+            context);
         blocks_move(&v, s);
     }
 }
 
 /* Gradients of the scores, before the softmax, and of the values. */
 static void scores_backward(const struct work *work,
-                            const struct spread *spread, struct view d_context,
-                            struct strip dv)
+                            const struct cp_attention *cp,
+                            struct view d_context, struct strip dv)
 {
     const struct config *config = &work->model->config;
-    const struct spread_buffers *buffers = &work->set->spread;
-    const size_t count = strip_count(work, &spread->v);
+    const struct cp_buffers *buffers = &work->set->cp;
+    const size_t count = strip_count(work, &cp->v);
     struct sums sums = sums_open(work, buffers->all_dv, count);
     struct blocks v;
 
-    pack(work, &spread->v, buffers->own_v);
+    pack(work, &cp->v, buffers->own_v);
     v = blocks_open(work, buffers->own_v, buffers->all_v, count);
     for (int s = 0; s < config_cp(config); s++) {
         const int from = owner(work, s);
 
-        heads_product(work, GEMM_NT, config->seq, spread->head_v, GEMM_FULL,
-                      1.0f, d_context,
-                      block_view(work, blocks_at(&v, s), &spread->v,
-                                 spread->head_v),
-                      scores_of(work, work->set->d_probs, from));
-        heads_product_sum(work, GEMM_TN, spread->head_v, config->seq,
-                          sums_add(&sums, s),
-                          scores_of(work, spread->probs, from), d_context,
-                          block_view(work, sums_at(&sums, s), &spread->v,
-                                     spread->head_v));
+        heads_product(
+            work, GEMM_NT, config->seq, cp->head_v, GEMM_FULL, 1.0f,
+            d_context,
+            block_view(work, blocks_at(&v, s), &cp->v, cp->head_v),
+            scores_of(work, work->set->d_probs, from));
+        heads_product_sum(
+            work, GEMM_TN, cp->head_v, config->seq, sums_add(&sums, s),
+            scores_of(work, cp->probs, from), d_context,
+            block_view(work, sums_at(&sums, s), &cp->v, cp->head_v));
         blocks_move(&v, s);
         sums_move(&sums);
     }
@@ -291,47 +291,47 @@ static void scores_backward(const struct work *work,
 }
 
 /* Gradients of the queries and the keys. */
-static void keys_backward(const struct work *work, const struct spread *spread,
-                          struct view dq, struct strip dk)
+static void keys_backward(const struct work *work,
+                          const struct cp_attention *cp, struct view dq,
+                          struct strip dk)
 {
     const struct config *config = &work->model->config;
-    const struct spread_buffers *buffers = &work->set->spread;
-    const size_t count = strip_count(work, &spread->k);
+    const struct cp_buffers *buffers = &work->set->cp;
+    const size_t count = strip_count(work, &cp->k);
     struct sums sums = sums_open(work, buffers->all_dk, count);
     struct blocks k;
 
-    pack(work, &spread->k, buffers->own_k);
+    pack(work, &cp->k, buffers->own_k);
     k = blocks_open(work, buffers->own_k, buffers->all_k, count);
     for (int s = 0; s < config_cp(config); s++) {
         const struct view d_scores =
             scores_of(work, work->set->d_probs, owner(work, s));
 
-        heads_product_sum(work, GEMM_NN, spread->head_k, config->seq, s > 0,
-                          d_scores,
-                          block_view(work, blocks_at(&k, s), &spread->k,
-                                     spread->head_k),
-                          dq);
-        heads_product_sum(work, GEMM_TN, spread->head_k, config->seq,
-                          sums_add(&sums, s), d_scores, spread->q,
-                          block_view(work, sums_at(&sums, s), &spread->k,
-                                     spread->head_k));
+        heads_product_sum(
+            work, GEMM_NN, cp->head_k, config->seq, s > 0, d_scores,
+            block_view(work, blocks_at(&k, s), &cp->k, cp->head_k), dq);
+        heads_product_sum(
+            work, GEMM_TN, cp->head_k, config->seq, sums_add(&sums, s),
+            d_scores, cp->q,
+            block_view(work, sums_at(&sums, s), &cp->k, cp->head_k));
         blocks_move(&k, s);
         sums_move(&sums);
     }
     unpack(work, sums_close(&sums, buffers->own_k), &dk);
 }
 
-void spread_backward(const struct work *work, const struct spread *spread,
-                     struct view d_context, struct view dq, struct strip dk,
-                     struct strip dv)
+void cp_attention_backward(const struct work *work,
+                           const struct cp_attention *cp,
+                           struct view d_context, struct view dq,
+                           struct strip dk, struct strip dv)
 {
     const struct config *config = &work->model->config;
     const int rows = config_rows(config) * config->heads;
 
-    scores_backward(work, spread, d_context, dv);
+    scores_backward(work, cp, d_context, dv);
     LAUNCH(&work->queue, cp_softmax_backward, cp_softmax_backward_args,
-           blocks_of((size_t)rows, ROWS_A_BLOCK), .p = spread->probs,
-           .dp = work->set->d_probs, .rows = rows,
-           .cols = config_keys(config), .scale = spread->scale);
-    keys_backward(work, spread, dq, dk);
+           blocks_of((size_t)rows, ROWS_A_BLOCK), .p = cp->probs,
+           .dp = work->set->d_probs, .rows = rows, .cols = config_keys(config),
+           .scale = cp->scale);
+    keys_backward(work, cp, dq, dk);
 }

@@ -1,5 +1,6 @@
 /*
- * spread.c - the kernels of sequences that ranks share, against what they say.
+ * cp_attention.c - the kernels of sequences that ranks share, against what they
+ * say.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -131,8 +132,8 @@ static double row_error(int rank, int token, const float *x, const float *g,
     for (int pass = 0; pass < 3; pass++) {
         for (int c = 0; c < CP * SEQ; c++) {
             const int place = place_of(token, c);
-            const bool sees = place >= starts[rank][token] &&
-                              place <= places[rank][token];
+            const bool sees =
+                place >= starts[rank][token] && place <= places[rank][token];
             const double e = sees ? exp((double)x[c] - 100.0) : 0.0;
 
             if (pass == 0) {
@@ -141,8 +142,7 @@ static double row_error(int rank, int token, const float *x, const float *g,
                 dot += e / sum * (double)g[c];
             } else {
                 worst = fmax(worst, fabs(e / sum - (double)p[c]));
-                worst = fmax(worst, fabs(0.25 * e / sum *
-                                             ((double)g[c] - dot) -
+                worst = fmax(worst, fabs(0.25 * e / sum * ((double)g[c] - dot) -
                                          (double)dp[c]));
             }
         }

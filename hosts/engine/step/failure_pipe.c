@@ -1,11 +1,11 @@
 /*
- * lifeline.c - see lifeline.h.
+ * failure_pipe.c - see failure_pipe.h.
  *
  * A message is one line: "ok", or "rank N: " and a sentence.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "step/lifeline.h"
+#include "step/failure_pipe.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -14,21 +14,21 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void lifeline_init(struct lifeline *line, int rank, int n)
+void failure_pipe_init(struct failure_pipe *line, int rank, int n)
 {
-    *line = (struct lifeline){ .rank = rank, .n = n };
+    *line = (struct failure_pipe){ .rank = rank, .n = n };
     for (int i = 0; i < RANKS_MOST; i++) {
         line->sockets[i] = -1;
     }
 }
 
-static void end(struct lifeline *line, int rank)
+static void end(struct failure_pipe *line, int rank)
 {
     close(line->sockets[rank]);
     line->sockets[rank] = -1;
 }
 
-void lifeline_close(struct lifeline *line)
+void failure_pipe_close(struct failure_pipe *line)
 {
     for (int i = 0; i < line->n; i++) {
         if (line->sockets[i] >= 0) {
@@ -58,8 +58,8 @@ static int receive(int from, char *data, size_t bytes, int limit_s)
     return 0;
 }
 
-int lifeline_share(struct lifeline *line, void *data, size_t bytes,
-                   int limit_s, char *error, size_t error_bytes)
+int failure_pipe_share(struct failure_pipe *line, void *data, size_t bytes,
+                       int limit_s, char *error, size_t error_bytes)
 {
     if (line->rank == 0) {
         for (int i = 1; i < line->n; i++) {
@@ -82,7 +82,7 @@ int lifeline_share(struct lifeline *line, void *data, size_t bytes,
     return 0;
 }
 
-static void say(struct lifeline *line, const char *text)
+static void say(struct failure_pipe *line, const char *text)
 {
     for (int i = 0; i < line->n; i++) {
         if (line->sockets[i] >= 0) {
@@ -91,9 +91,9 @@ static void say(struct lifeline *line, const char *text)
     }
 }
 
-void lifeline_tell(void *at, const char *why)
+void failure_pipe_tell(void *at, const char *why)
 {
-    struct lifeline *line = at;
+    struct failure_pipe *line = at;
     char text[512];
 
     if (why == NULL) {
@@ -105,7 +105,8 @@ void lifeline_tell(void *at, const char *why)
 }
 
 /* Reads what rank i has sent, if anything.  True: it has failed. */
-static bool hear(struct lifeline *line, int i, char *text, size_t text_bytes)
+static bool hear(struct failure_pipe *line, int i, char *text,
+                 size_t text_bytes)
 {
     struct pollfd ready = { .fd = line->sockets[i], .events = POLLIN };
     ssize_t got;
@@ -126,14 +127,13 @@ static bool hear(struct lifeline *line, int i, char *text, size_t text_bytes)
     return true;
 }
 
-bool lifeline_lost(void *at, char *text, size_t text_bytes)
+bool failure_pipe_lost(void *at, char *text, size_t text_bytes)
 {
-    struct lifeline *line = at;
+    struct failure_pipe *line = at;
     char said[512];
 
     for (int i = 0; i < line->n; i++) {
-        if (line->sockets[i] >= 0 &&
-            hear(line, i, said, sizeof(said) - 1)) {
+        if (line->sockets[i] >= 0 && hear(line, i, said, sizeof(said) - 1)) {
             snprintf(text, text_bytes, "another rank has failed: %s", said);
             if (line->rank == 0) {
                 strcat(said, "\n");

@@ -1,10 +1,10 @@
 /*
- * meetings.c - the table that a library of collectives is given, and what hosts
- * tell each other by themselves.
+ * collective_calls.c - the table that a library of collectives is given, and
+ * what hosts tell each other by themselves.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/meeting.h"
+#include "softcuda/collectives.h"
 
 #include "softcuda/api/visits.h"
 #include "softcuda/api/capture.h"
@@ -20,7 +20,7 @@
 
 #include <stdlib.h>
 
-SOFT_API softcuda_meet_fn softcuda_meet;
+SOFT_API softcuda_collectives_fn softcuda_collectives;
 SOFT_API softcuda_gather_fn softcuda_gather;
 
 _Static_assert(offsetof(softcuda_call, free) == offsetof(struct shared, free),
@@ -79,14 +79,14 @@ static void call_drop(softcuda_call *call)
     shared_drop((struct shared *)(void *)call);
 }
 
-static void meeting_drop(softcuda_meeting *meeting)
+static void rendezvous_drop(softcuda_rendezvous *rendezvous)
 {
-    shared_drop(&meeting->shared);
+    shared_drop(&rendezvous->shared);
 }
 
-static void await(softcuda_meeting *meeting)
+static void await(softcuda_rendezvous *rendezvous)
 {
-    const struct mark mark = meeting->mark;
+    const struct mark mark = rendezvous->mark;
 
     engine_run_until(&mark, 1);
 }
@@ -116,8 +116,8 @@ static void word_free(softcuda_word *word)
     }
 }
 
-static const softcuda_meetings meetings = {
-    sizeof(softcuda_meetings),
+static const softcuda_collective_calls rendezvous = {
+    sizeof(softcuda_collective_calls),
     soft_lock,
     unlock,
     rest,
@@ -132,8 +132,8 @@ static const softcuda_meetings meetings = {
     seat_free,
     visits_issue,
     call_drop,
-    visits_meeting,
-    meeting_drop,
+    visits_rendezvous,
+    rendezvous_drop,
     visits_join,
     await,
     visits_fail,
@@ -144,9 +144,9 @@ static const softcuda_meetings meetings = {
     word_free,
 };
 
-const softcuda_meetings *softcuda_meet(void)
+const softcuda_collective_calls *softcuda_collectives(void)
 {
-    return &meetings;
+    return &rendezvous;
 }
 
 /* ---- gathers of the hosts' own ------------------------------------------- */

@@ -1,5 +1,6 @@
 /*
- * meeting.h - where ranks that are threads wait for each other on the host.
+ * host_barrier.h - where ranks that are threads wait for each other on the
+ * host.
  *
  * Threads that share a device share its context.  Freeing memory there may
  * wait for all kernels, even for one of NCCL's that waits for the rank that
@@ -8,14 +9,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef ENGINE_MEETING_H
-#define ENGINE_MEETING_H
+#ifndef ENGINE_HOST_BARRIER_H
+#define ENGINE_HOST_BARRIER_H
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
-struct meeting {
+struct host_barrier {
     pthread_mutex_t lock;
     pthread_cond_t news;
     int n, here;
@@ -23,14 +24,14 @@ struct meeting {
     bool broken;
 };
 
-void meeting_init(struct meeting *meeting, int n);
-void meeting_destroy(struct meeting *meeting);
+void host_barrier_init(struct host_barrier *barrier, int n);
+void host_barrier_destroy(struct host_barrier *barrier);
 
 /* Waits until all have come.  Returns 0, or -1 if one of them never will. */
-int meeting_wait(struct meeting *meeting);
+int host_barrier_wait(struct host_barrier *barrier);
 /* Tells that the caller will not come any more.  The two functions are a
- * comm_watch of a struct meeting. */
-void meeting_break(void *meeting, const char *why);
-bool meeting_lost(void *meeting, char *text, size_t text_bytes);
+ * comm_watch of a struct host_barrier. */
+void host_barrier_break(void *barrier, const char *why);
+bool host_barrier_lost(void *barrier, char *text, size_t text_bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* The table for a library of collectives: who counts as waiting, and when a
- * meeting is held. */
+ * rendezvous is held. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "softcuda/meeting.h"
+#include "softcuda/collectives.h"
 #include "tests/softcuda/controls.h"
 
 #include <dlfcn.h>
@@ -13,7 +13,7 @@ enum {
     RANKS = 2
 };
 
-static const softcuda_meetings *meetings;
+static const softcuda_collective_calls *calls;
 
 /* ---- threads ------------------------------------------------------------- */
 
@@ -23,16 +23,16 @@ static int asleep = -1; /* what it is while it sleeps */
 static void look(uint64_t quiet_ms)
 {
     (void)quiet_ms;
-    asleep = meetings->thread_is(sleeper);
+    asleep = calls->thread_is(sleeper);
 }
 
 /* Sleeps until it has had enough: nothing has happened. */
 static void *sleep_in_vain(void *until)
 {
-    meetings->lock();
-    sleeper = meetings->thread();
-    meetings->sleep();
-    meetings->unlock();
+    calls->lock();
+    sleeper = calls->thread();
+    calls->sleep();
+    calls->unlock();
     pthread_barrier_wait(until);
     pthread_barrier_wait(until);
     return NULL;
@@ -42,9 +42,9 @@ static int look_at(uint64_t thread)
 {
     int is;
 
-    meetings->lock();
-    is = meetings->thread_is(thread);
-    meetings->unlock();
+    calls->lock();
+    is = calls->thread_is(thread);
+    calls->unlock();
     return is;
 }
 
@@ -54,9 +54,9 @@ static void test_a_thread_that_sleeps(void)
     pthread_t thread;
 
     pthread_barrier_init(&until, NULL, 2);
-    meetings->lock();
-    meetings->watch(look);
-    meetings->unlock();
+    calls->lock();
+    calls->watch(look);
+    calls->unlock();
     pthread_create(&thread, NULL, sleep_in_vain, &until);
     pthread_barrier_wait(&until);
     is_int(asleep, SOFTCUDA_THREAD_WAITS, "a thread that sleeps waits");
@@ -65,13 +65,13 @@ static void test_a_thread_that_sleeps(void)
     pthread_barrier_wait(&until);
     pthread_join(thread, NULL);
     is_int(look_at(sleeper), SOFTCUDA_THREAD_GONE, "and is gone in the end");
-    meetings->lock();
-    meetings->watch(NULL);
-    meetings->unlock();
+    calls->lock();
+    calls->watch(NULL);
+    calls->unlock();
     pthread_barrier_destroy(&until);
 }
 
-/* ---- a meeting of a rank on each device ---------------------------------- */
+/* ---- a rendezvous of a rank on each device ---------------------------- */
 
 static struct rank {
     softcuda_call call; /* comes first */
@@ -80,10 +80,10 @@ static struct rank {
     CUstream stream;
 } ranks[RANKS];
 
-static softcuda_meeting *meeting;
+static softcuda_rendezvous *rendezvous;
 static uint32_t ran, held, failed, freed;
 
-static bool run(void *user, softcuda_meeting *what, uint64_t *bytes_p)
+static bool run(void *user, softcuda_rendezvous *what, uint64_t *bytes_p)
 {
     (void)user;
     (void)what;
@@ -104,7 +104,7 @@ static void come(softcuda_call *call, softcuda_visit *visit, bool in_graph)
     const struct rank *r = (const struct rank *)(void *)call;
 
     (void)in_graph;
-    meetings->join(meeting, r->place, visit);
+    calls->join(rendezvous, r->place, visit);
 }
 
 static void free_call(softcuda_call *call)
@@ -118,11 +118,11 @@ static CUresult issue(struct rank *r)
     CUresult code;
 
     drv.cuCtxSetCurrent(r->ctx);
-    meetings->lock();
+    calls->lock();
     r->call.refs = 1;
-    code = meetings->issue(r->stream, &r->call);
-    meetings->call_drop(&r->call);
-    meetings->unlock();
+    code = calls->issue(r->stream, &r->call);
+    calls->call_drop(&r->call);
+    calls->unlock();
     return code;
 }
 
@@ -134,21 +134,20 @@ static void open_rank(uint32_t i)
     drv.cuCtxSetCurrent(r->ctx);
     r->stream = new_stream(CU_STREAM_NON_BLOCKING);
     r->place = i;
-    r->call = (softcuda_call){ .free = free_call,
-                               .name = "together",
-                               .come = come };
-    meetings->lock();
-    r->call.seat = meetings->seat();
-    meetings->unlock();
+    r->call =
+        (softcuda_call){ .free = free_call, .name = "together", .come = come };
+    calls->lock();
+    r->call.seat = calls->seat();
+    calls->unlock();
 }
 
 static void close_rank(uint32_t i)
 {
     struct rank *r = &ranks[i];
 
-    meetings->lock();
-    meetings->seat_free(r->call.seat);
-    meetings->unlock();
+    calls->lock();
+    calls->seat_free(r->call.seat);
+    calls->unlock();
     drv.cuCtxSetCurrent(r->ctx);
     drv.cuStreamDestroy(r->stream);
     drv.cuDevicePrimaryCtxRelease((int)i);
@@ -161,9 +160,9 @@ static void meet(bool loses)
     for (uint32_t i = 0; i < RANKS; i++) {
         open_rank(i);
     }
-    meetings->lock();
-    meeting = meetings->meeting("together", RANKS, run, over, NULL);
-    meetings->unlock();
+    calls->lock();
+    rendezvous = calls->rendezvous("together", RANKS, run, over, NULL);
+    calls->unlock();
     is_int(issue(&ranks[1]), CUDA_SUCCESS, "one rank comes");
     if (loses) {
         CUstream other = new_stream(CU_STREAM_NON_BLOCKING);
@@ -176,19 +175,19 @@ static void meet(bool loses)
     is_int(issue(&ranks[0]), CUDA_SUCCESS, "the other one comes");
     is_int(drv.cuStreamSynchronize(ranks[0].stream), CUDA_SUCCESS,
            "and goes on");
-    meetings->lock();
-    meetings->meeting_drop(meeting);
-    meetings->unlock();
+    calls->lock();
+    calls->rendezvous_drop(rendezvous);
+    calls->unlock();
     for (uint32_t i = 0; i < RANKS; i++) {
         close_rank(i);
     }
     is_int(freed, RANKS, "their calls are free");
 }
 
-static void test_meetings(void)
+static void test_rendezvous(void)
 {
     meet(false);
-    ok(ran == 1 && held == 1 && failed == 0, "a meeting of all is held");
+    ok(ran == 1 && held == 1 && failed == 0, "a rendezvous of all is held");
     meet(true);
     ok(ran == 0 && held == 0 && failed == 1,
        "one with a device that is lost is not");
@@ -199,7 +198,7 @@ static void test_meetings(void)
 
 int main(void)
 {
-    softcuda_meet_fn *meet_of;
+    softcuda_collectives_fn *table_of;
     void *symbol;
     int status;
 
@@ -208,10 +207,10 @@ int main(void)
         return status;
     }
     contract_close();
-    symbol = dlsym(drv.library, "softcuda_meet");
-    memcpy(&meet_of, &symbol, sizeof(symbol));
-    meetings = meet_of();
+    symbol = dlsym(drv.library, "softcuda_collectives");
+    memcpy(&table_of, &symbol, sizeof(symbol));
+    calls = table_of();
     test_a_thread_that_sleeps();
-    test_meetings();
+    test_rendezvous();
     return done_testing();
 }

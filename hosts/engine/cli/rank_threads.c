@@ -1,5 +1,6 @@
 /*
- * crew.c - starts ranks that are threads, or joins ranks that are processes.
+ * rank_threads.c - starts ranks that are threads, or joins ranks that are
+ * processes.
  *
  * With threads the caller is rank 0, and each other rank is a thread that
  * opens its own device.  They share what is only read: the command, the text,
@@ -7,7 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "cli/crew.h"
+#include "cli/rank_threads.h"
 
 #include "cli/find.h"
 
@@ -16,16 +17,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct crew {
+struct rank_threads {
     const struct command *command;
     char path[4096]; /* of NCCL */
     struct nccl nccl;
     ncclUniqueId id;
-    struct meeting meeting;
+    struct host_barrier barrier;
 };
 
 struct member {
-    struct crew *crew;
+    struct rank_threads *threads;
     int rank;
     struct device dev;
     struct modes modes;
@@ -33,28 +34,29 @@ struct member {
     bool started, failed;
 };
 
-static int load_nccl(struct crew *crew, const struct device *dev, char *error,
-                     size_t error_bytes)
+static int load_nccl(struct rank_threads *threads, const struct device *dev,
+                     char *error, size_t error_bytes)
 {
-    const char *given = crew->command->nccl;
+    const char *given = threads->command->nccl;
 
-    snprintf(crew->path, sizeof(crew->path), "%s",
+    snprintf(threads->path, sizeof(threads->path), "%s",
              given != NULL ? given : "libnccl.so.2");
     if (given == NULL && dev->soft) {
-        find_companion(FIND_SOFTNCCL, crew->path, sizeof(crew->path));
+        find_companion(FIND_SOFTNCCL, threads->path, sizeof(threads->path));
     }
-    return nccl_load(crew->path, &crew->nccl, error, error_bytes);
+    return nccl_load(threads->path, &threads->nccl, error, error_bytes);
 }
 
 /* Runs one of several ranks: opens its communicator, then runs its modes. */
-static int run_rank(struct crew *crew, struct modes *modes, struct ranks ranks)
+static int run_rank(struct rank_threads *threads, struct modes *modes,
+                    struct ranks ranks)
 {
     const int number = ranks.rank;
     int status;
 
-    ranks.watch.limit_s = crew->command->limit_s;
-    ranks.nccl = crew->path;
-    status = ranks_open(&ranks, modes->dev, &crew->nccl, &crew->id);
+    ranks.watch.limit_s = threads->command->limit_s;
+    ranks.nccl = threads->path;
+    status = ranks_open(&ranks, modes->dev, &threads->nccl, &threads->id);
     if (status == 0) {
         status = ranks_split(&ranks, modes->options.cp, modes->options.n_cp);
     }
@@ -79,15 +81,15 @@ static int run_rank(struct crew *crew, struct modes *modes, struct ranks ranks)
     return status;
 }
 
-static struct ranks ranks_of_threads(struct crew *crew, int rank)
+static struct ranks ranks_of_threads(struct rank_threads *threads, int rank)
 {
     return (struct ranks){
         .rank = rank,
-        .n = crew->command->ranks,
-        .meeting = &crew->meeting,
-        .watch = { .lost = meeting_lost,
-                   .tell = meeting_break,
-                   .user = &crew->meeting },
+        .n = threads->command->ranks,
+        .barrier = &threads->barrier,
+        .watch = { .lost = host_barrier_lost,
+                   .tell = host_barrier_break,
+                   .user = &threads->barrier },
     };
 }
 
@@ -99,11 +101,11 @@ static void *run_member(void *at)
         fprintf(stderr, "gh-engine: rank %d: %s\n", member->rank,
                 member->dev.error);
         member->failed = true;
-        meeting_break(&member->crew->meeting, NULL);
+        host_barrier_break(&member->threads->barrier, NULL);
     } else {
         member->failed =
-            run_rank(member->crew, &member->modes,
-                     ranks_of_threads(member->crew, member->rank)) != 0;
+            run_rank(member->threads, &member->modes,
+                     ranks_of_threads(member->threads, member->rank)) != 0;
     }
     modes_free(&member->modes);
     device_close(&member->dev);
@@ -121,11 +123,11 @@ static bool say_nothing(const struct options *options, enum mode mode, int step,
     return true;
 }
 
-static int start(struct member *member, struct crew *crew,
+static int start(struct member *member, struct rank_threads *threads,
                  const struct modes *modes, int rank)
 {
     *member = (struct member){
-        .crew = crew,
+        .threads = threads,
         .rank = rank,
         .dev = { .path = modes->dev->path },
         .modes = { .command = modes->command,
@@ -139,24 +141,24 @@ static int start(struct member *member, struct crew *crew,
     return member->started ? 0 : -1;
 }
 
-static int run_threads(struct crew *crew, struct modes *modes)
+static int run_threads(struct rank_threads *threads, struct modes *modes)
 {
-    const int n = crew->command->ranks;
+    const int n = threads->command->ranks;
     struct member *members = calloc((size_t)n, sizeof(*members));
     int status = members == NULL ? -1 : 0;
 
-    meeting_init(&crew->meeting, n);
+    host_barrier_init(&threads->barrier, n);
     for (int i = 1; i < n && status == 0; i++) {
-        status = start(&members[i], crew, modes, i);
+        status = start(&members[i], threads, modes, i);
     }
     if (status != 0) {
         fprintf(stderr,
                 "gh-engine: --ranks %d: there is no memory for so many "
                 "threads; take fewer\n",
                 n);
-        meeting_break(&crew->meeting, NULL);
+        host_barrier_break(&threads->barrier, NULL);
     } else {
-        status = run_rank(crew, modes, ranks_of_threads(crew, 0));
+        status = run_rank(threads, modes, ranks_of_threads(threads, 0));
     }
     for (int i = 1; i < n && members != NULL; i++) {
         if (members[i].started) {
@@ -164,56 +166,57 @@ static int run_threads(struct crew *crew, struct modes *modes)
             status = members[i].failed ? -1 : status;
         }
     }
-    meeting_destroy(&crew->meeting);
+    host_barrier_destroy(&threads->barrier);
     free(members);
     return status;
 }
 
-static int make_id(struct crew *crew, char *error, size_t error_bytes)
+static int make_id(struct rank_threads *threads, char *error,
+                   size_t error_bytes)
 {
-    if (crew->nccl.ncclGetUniqueId(&crew->id) == ncclSuccess) {
+    if (threads->nccl.ncclGetUniqueId(&threads->id) == ncclSuccess) {
         return 0;
     }
     snprintf(error, error_bytes, "ncclGetUniqueId failed: %s",
-             crew->nccl.ncclGetLastError(NULL));
+             threads->nccl.ncclGetLastError(NULL));
     return -1;
 }
 
 /* Runs the rank of this process. */
-static int run_process(struct crew *crew, struct launch *launch,
+static int run_process(struct rank_threads *threads, struct launch *launch,
                        struct modes *modes, char *error, size_t error_bytes)
 {
     const struct ranks ranks = {
         .rank = launch->rank,
         .n = launch->n,
-        .watch = { .lost = lifeline_lost,
-                   .tell = lifeline_tell,
+        .watch = { .lost = failure_pipe_lost,
+                   .tell = failure_pipe_tell,
                    .user = &launch->line },
     };
-    const int limit_s = crew->command->limit_s;
+    const int limit_s = threads->command->limit_s;
     int status;
 
-    if ((launch->rank == 0 && make_id(crew, error, error_bytes) != 0) ||
-        lifeline_share(&launch->line, &crew->id, sizeof(crew->id), limit_s,
-                       error, error_bytes) != 0) {
+    if ((launch->rank == 0 && make_id(threads, error, error_bytes) != 0) ||
+        failure_pipe_share(&launch->line, &threads->id, sizeof(threads->id),
+                           limit_s, error, error_bytes) != 0) {
         return -1;
     }
-    status = run_rank(crew, modes, ranks);
-    lifeline_tell(&launch->line, status == 0 ? NULL : modes->error);
+    status = run_rank(threads, modes, ranks);
+    failure_pipe_tell(&launch->line, status == 0 ? NULL : modes->error);
     return status;
 }
 
-static int run_several(struct crew *crew, struct launch *launch,
+static int run_several(struct rank_threads *threads, struct launch *launch,
                        struct modes *modes)
 {
     char error[4608] = "";
-    int status = load_nccl(crew, modes->dev, error, sizeof(error));
+    int status = load_nccl(threads, modes->dev, error, sizeof(error));
 
     if (status == 0 && launch->processes) {
-        status = run_process(crew, launch, modes, error, sizeof(error));
+        status = run_process(threads, launch, modes, error, sizeof(error));
     } else if (status == 0) {
-        status = make_id(crew, error, sizeof(error));
-        status = status == 0 ? run_threads(crew, modes) : -1;
+        status = make_id(threads, error, sizeof(error));
+        status = status == 0 ? run_threads(threads, modes) : -1;
     }
     if (error[0] != '\0') {
         fprintf(stderr, "gh-engine: rank %d of %d: %s\n", launch->rank,
@@ -222,12 +225,12 @@ static int run_several(struct crew *crew, struct launch *launch,
     return status;
 }
 
-int crew_run(struct launch *launch, struct modes *modes)
+int run_ranks(struct launch *launch, struct modes *modes)
 {
-    struct crew crew = { .command = modes->command };
+    struct rank_threads threads = { .command = modes->command };
 
     if (launch->n > 1) {
-        return run_several(&crew, launch, modes);
+        return run_several(&threads, launch, modes);
     }
     if (modes_run(modes) == 0) {
         return 0;

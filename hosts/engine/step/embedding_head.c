@@ -1,9 +1,9 @@
 /*
- * ends.c - see ends.h.
+ * embedding_head.c - see embedding_head.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "step/ends.h"
+#include "step/embedding_head.h"
 
 static int *tokens_of(const struct trainer *trainer, int microbatch)
 {
@@ -41,7 +41,8 @@ struct work work_of(const struct trainer *trainer, int microbatch)
     };
 }
 
-void ends_before_forward(const struct trainer *trainer, int microbatch)
+void embedding_head_before_forward(const struct trainer *trainer,
+                                   int microbatch)
 {
     const struct work work = work_of(trainer, microbatch);
 
@@ -49,8 +50,8 @@ void ends_before_forward(const struct trainer *trainer, int microbatch)
                   row_block(trainer, trainer->x, microbatch));
 }
 
-void ends_after_forward(const struct trainer *trainer, int microbatch,
-                        int count)
+void embedding_head_after_forward(const struct trainer *trainer, int microbatch,
+                                  int count)
 {
     const struct work work = work_of(trainer, microbatch);
     const int rows = config_rows(&work.model->config);
@@ -62,7 +63,8 @@ void ends_after_forward(const struct trainer *trainer, int microbatch,
                  trainer->losses + microbatch);
 }
 
-void ends_before_backward(const struct trainer *trainer, int microbatch)
+void embedding_head_before_backward(const struct trainer *trainer,
+                                    int microbatch)
 {
     const struct work work = work_of(trainer, microbatch);
 
@@ -70,8 +72,8 @@ void ends_before_backward(const struct trainer *trainer, int microbatch)
                   row_block(trainer, trainer->d_head, microbatch));
 }
 
-void ends_after_backward(const struct trainer *trainer, int microbatch,
-                         const float *dx)
+void embedding_head_after_backward(const struct trainer *trainer,
+                                   int microbatch, const float *dx)
 {
     const struct work work = work_of(trainer, microbatch);
 

@@ -1,9 +1,9 @@
 /*
- * portion.c - see portion.h.
+ * cp_batches.c - see cp_batches.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "step/portion.h"
+#include "step/cp_batches.h"
 
 #include <stdlib.h>
 
@@ -34,8 +34,8 @@ static bool all_fit(const struct text *text, const struct options *options,
     return true;
 }
 
-int portion_choose(const struct text *text, const struct options *options,
-                   int step, int microbatch)
+int cp_batches_choose(const struct text *text, const struct options *options,
+                      int step, int microbatch)
 {
     int shape = 0;
 
@@ -62,9 +62,8 @@ static int take_document(const struct config *config, int rank, int start,
     const int half = n / 2;
 
     for (int i = 0; i < n; i++) {
-        const int at = i < half
-                           ? start + rank * half + i
-                           : start + (2 * cp - 1 - rank) * half + i - half;
+        const int at = i < half ? start + rank * half + i
+                                : start + (2 * cp - 1 - rank) * half + i - half;
 
         mine[i] = all[at];
         positions[i] = at % config_keys(config);
@@ -90,16 +89,15 @@ static void take_part(const struct config *config, int rank,
                         positions + used);
 }
 
-int portion_sample(const struct text *text, const struct options *options,
-                   const struct config *config, int step, int microbatch,
-                   int *tokens, int *targets, int *positions,
-                   struct packing *packing)
+int cp_batches_sample(const struct text *text, const struct options *options,
+                      const struct config *config, int step, int microbatch,
+                      int *tokens, int *targets, int *positions,
+                      struct packing *packing)
 {
     const int cp = config_cp(config);
     const int rank = ranks_number(options->ranks);
     const int sample = sample_of(options->ranks, microbatch, rank, cp);
-    const size_t whole =
-        (size_t)config->batch * (size_t)config_keys(config);
+    const size_t whole = (size_t)config->batch * (size_t)config_keys(config);
     int *all = malloc(2 * whole * sizeof(*all));
 
     if (all == NULL) {

@@ -1,20 +1,20 @@
 /*
- * softcuda/meeting.h - work that several streams do together.
+ * softcuda/collectives.h - work that several streams do together.
  *
  * This is what a library of collectives needs from the software device;
  * softnccl is its only user.  A `call` is what a rank issues on a stream, or
  * captures.  Each time it is issued, and each time its node is launched, it
- * becomes a `visit`, which joins one or more meetings.  A meeting is held once
- * all its visits have been issued and their streams have reached them.  The
- * streams go on when the meeting is over.
+ * becomes a `visit`, which joins one or more rendezvous.  A rendezvous is held
+ * once all its visits have been issued and their streams have reached them. The
+ * streams go on when the rendezvous is over.
  *
  * Everything here is called with the device locked: between lock() and
  * unlock(), or in a function that the device calls.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#ifndef SOFTCUDA_MEETING_H
-#define SOFTCUDA_MEETING_H
+#ifndef SOFTCUDA_COLLECTIVES_H
+#define SOFTCUDA_COLLECTIVES_H
 
 #include "driver/driver.h"
 
@@ -22,10 +22,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct softcuda_meeting softcuda_meeting;
+typedef struct softcuda_rendezvous softcuda_rendezvous;
 typedef struct softcuda_visit softcuda_visit;
 /* The place of one rank in one communicator.  It knows what the rank's visits
- * come after, once their meetings have been held. */
+ * come after, once their rendezvous have been held. */
 typedef struct softcuda_seat softcuda_seat;
 /* What one host has told the others. */
 typedef struct softcuda_word softcuda_word;
@@ -38,15 +38,15 @@ struct softcuda_call {
     void (*free)(softcuda_call *call);
     const char *name; /* static: reports keep it */
     softcuda_seat *seat;
-    /* Joins the meetings of this visit. */
+    /* Joins the rendezvous of this visit. */
     void (*come)(softcuda_call *call, softcuda_visit *visit, bool in_graph);
 };
 
-/* Does the work of a meeting.  True: it was done, and *bytes_p bytes were
+/* Does the work of a rendezvous.  True: it was done, and *bytes_p bytes were
  * exchanged. */
-typedef bool softcuda_meeting_fn(void *user, softcuda_meeting *meeting,
-                                 uint64_t *bytes_p);
-/* Tells that the meeting is over, whether or not it was held.  `user` is not
+typedef bool softcuda_rendezvous_fn(void *user, softcuda_rendezvous *rendezvous,
+                                    uint64_t *bytes_p);
+/* Tells that the rendezvous is over, whether or not it was held.  `user` is not
  * used after that. */
 typedef void softcuda_over_fn(void *user, bool held);
 
@@ -61,7 +61,7 @@ enum {
     SOFTCUDA_THREAD_GONE
 };
 
-typedef struct softcuda_meetings {
+typedef struct softcuda_collective_calls {
     uint32_t struct_size;
 
     void (*lock)(void);
@@ -86,33 +86,34 @@ typedef struct softcuda_meetings {
     CUresult (*issue)(CUstream stream, softcuda_call *call);
     void (*call_drop)(softcuda_call *call);
 
-    /* Makes a meeting of `places` visits.  The caller has a reference. */
-    softcuda_meeting *(*meeting)(const char *name, uint32_t places,
-                                 softcuda_meeting_fn *run,
-                                 softcuda_over_fn *over, void *user);
-    void (*meeting_drop)(softcuda_meeting *meeting);
-    void (*join)(softcuda_meeting *meeting, uint32_t place,
+    /* Makes a rendezvous of `places` visits.  The caller has a reference. */
+    softcuda_rendezvous *(*rendezvous)(const char *name, uint32_t places,
+                                       softcuda_rendezvous_fn *run,
+                                       softcuda_over_fn *over, void *user);
+    void (*rendezvous_drop)(softcuda_rendezvous *rendezvous);
+    void (*join)(softcuda_rendezvous *rendezvous, uint32_t place,
                  softcuda_visit *visit);
-    /* Waits until the meeting is over. */
-    void (*await)(softcuda_meeting *meeting);
-    /* Ends a meeting that will not be held.  Whoever waits for it goes on. */
-    void (*fail)(softcuda_meeting *meeting);
+    /* Waits until the rendezvous is over. */
+    void (*await)(softcuda_rendezvous *rendezvous);
+    /* Ends a rendezvous that will not be held.  Whoever waits for it
+     * goes on. */
+    void (*fail)(softcuda_rendezvous *rendezvous);
 
-    /* Only while a meeting is held: says what the visit at that place reads or
-     * writes on its own stream's device, as SOFTCUDA_READ and the others of
+    /* Only while a rendezvous is held: says what the visit at that place reads
+     * or writes on its own stream's device, as SOFTCUDA_READ and the others of
      * softcuda.h say.  False: there is no such memory. */
-    bool (*touch)(softcuda_meeting *meeting, uint32_t place,
+    bool (*touch)(softcuda_rendezvous *rendezvous, uint32_t place,
                   const void *address, size_t bytes, int what);
     /* Makes the end of visit `to` come after the begin of visit `from`. */
-    void (*flow)(softcuda_meeting *meeting, uint32_t from, uint32_t to);
+    void (*flow)(softcuda_rendezvous *rendezvous, uint32_t from, uint32_t to);
 
     /* One host says what it knows.  Others hear it, and then come after it. */
     softcuda_word *(*say)(softcuda_word *word); /* NULL: the first to say */
     void (*hear)(const softcuda_word *word);
     void (*word_free)(softcuda_word *word);
-} softcuda_meetings;
+} softcuda_collective_calls;
 
-/* For dlsym: "softcuda_meet". */
-typedef const softcuda_meetings *softcuda_meet_fn(void);
+/* For dlsym: "softcuda_collectives". */
+typedef const softcuda_collective_calls *softcuda_collectives_fn(void);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * crew.h - the ranks of a run: this thread, other threads, other processes.
+ * rank_threads.h - the ranks of a run: this thread, other threads, other
+ * processes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,6 +13,6 @@
 /* Opens NCCL, starts or joins the other ranks, and runs all modes.  `modes` is
  * of the caller's rank, whose device is open.  Returns 0, or -1 if a rank has
  * failed; each such rank has said so on standard error. */
-int crew_run(struct launch *launch, struct modes *modes);
+int run_ranks(struct launch *launch, struct modes *modes);
 
 #endif
