@@ -47,22 +47,22 @@ static void add_own_places(char *path, size_t bytes)
 }
 
 /* As a session warns of it. */
-static void warn_of_places(const char *path)
+static void warn_of_dirs(const char *path)
 {
-    struct gh_family_places places;
+    struct gh_family_dirs dirs;
 
-    gh_family_places_start(&places, path);
-    while (gh_family_places_next(&places) && places.named) {
-        if (!places.there && !gh_family_places_repeat(&places)) {
+    gh_family_dirs_start(&dirs, path);
+    while (gh_family_dirs_next(&dirs) && dirs.named) {
+        if (!dirs.there && !gh_family_dirs_repeat(&dirs)) {
             fprintf(stderr,
                     "graphhooks: GRAPHHOOKS_PLUGIN_PATH: %s is not a "
                     "directory\n",
-                    places.directory);
+                    dirs.directory);
         }
     }
 }
 
-/* Where a session would look, and the command's own places. */
+/* Where a session would look, and the command's own dirs. */
 static gh_status get_path(char *path, size_t bytes, gh_error *err)
 {
     static struct gh_env env;
@@ -162,7 +162,7 @@ static gh_status ask(const struct visit *visit, struct gh_traits_set *set,
     gh_status status = get_path(path, sizeof(path), err);
 
     if (status == GH_OK) {
-        warn_of_places(path);
+        warn_of_dirs(path);
         status = check_spelling(visit->model, path, err);
     }
     if (status == GH_OK) {
@@ -318,22 +318,22 @@ static void print_json(const struct finding *f, bool first)
 /* All of them, in the order in which they are looked in. */
 static void print_places(const char *path, bool json)
 {
-    struct gh_family_places places;
+    struct gh_family_dirs dirs;
     bool first = true;
 
     fputs(json ? ", \"plugin_places\": [" : "", stdout);
-    gh_family_places_start(&places, path);
-    while (gh_family_places_next(&places)) {
-        if (gh_family_places_repeat(&places)) {
+    gh_family_dirs_start(&dirs, path);
+    while (gh_family_dirs_next(&dirs)) {
+        if (gh_family_dirs_repeat(&dirs)) {
             continue;
         }
         if (json) {
             fputs(first ? "{\"path\": " : ",\n  {\"path\": ", stdout);
-            print_quoted(places.directory);
-            printf(", \"missing\": %s}", places.there ? "false" : "true");
+            print_quoted(dirs.directory);
+            printf(", \"missing\": %s}", dirs.there ? "false" : "true");
         } else {
-            printf("%-9s %s%s\n", first ? "plugins" : "", places.directory,
-                   places.there ? "" : " (missing)");
+            printf("%-9s %s%s\n", first ? "plugins" : "", dirs.directory,
+                   dirs.there ? "" : " (missing)");
         }
         first = false;
     }

@@ -155,8 +155,8 @@ static bool foresee(const struct gh_plan *plan,
     }
     count_in_passes(f, plan);
     find_gaps(f, plan);
-    status = gh_policy_settle(&f->foresight->policy, &f->profile,
-                              &f->forecast, NULL);
+    status = gh_policy_decide(&f->foresight->policy, &f->profile, &f->forecast,
+                              NULL);
     if (status != GH_OK) {
         free_foreseen(f);
     }
@@ -198,8 +198,8 @@ static struct row look_at(const struct foreseen *f, uint32_t bit)
             if (f->groups[g].fate == GH_FATE_GOES &&
                 f->groups[g].module == row.module &&
                 f->groups[g].size_class == c) {
-                row.rings += gh_policy_places(policy, &f->classes[c]) +
-                             gh_policy_out_places(policy, &f->classes[c]);
+                row.rings += gh_policy_ring_buffers(policy, &f->classes[c]) +
+                             gh_policy_ring_buffers_out(policy, &f->classes[c]);
                 break;
             }
         }
@@ -221,11 +221,11 @@ static void print_row(const struct foreseen *f, const struct row *row)
     if (row->n[GH_FATE_GOES] != 0 && row->weighed) {
         printf(", of up to %.1f MiB; %.1f MiB on the device, in ",
                mib(row->most), mib(row->memory.rings));
-        if (row->memory.out_places == row->memory.places) {
-            printf("two rings of %u", row->memory.places);
+        if (row->memory.out_buffers == row->memory.buffers) {
+            printf("two rings of %u", row->memory.buffers);
         } else {
-            printf("rings of %u out and %u back", row->memory.out_places,
-                   row->memory.places);
+            printf("rings of %u out and %u back", row->memory.out_buffers,
+                   row->memory.buffers);
         }
         printf(", in the place of %.1f", mib(row->memory.without));
     } else if (row->n[GH_FATE_GOES] != 0) {

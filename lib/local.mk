@@ -34,7 +34,7 @@ libcore_la_SOURCES = \
 	lib/exchange/part.c \
 	lib/exchange/reach.c \
 	lib/exchange/state.h \
-	lib/exchange/signs.c \
+	lib/exchange/flags.c \
 	lib/exchange/wait.c \
 	lib/family/family.h \
 	lib/family/find.c \
@@ -96,8 +96,8 @@ libcore_la_SOURCES = \
 	lib/offload/decide/measured.h \
 	lib/offload/decide/report.c \
 	lib/offload/decide/report.h \
-	lib/offload/decide/settle.c \
-	lib/offload/decide/settle.h \
+	lib/offload/decide/decide.c \
+	lib/offload/decide/decide.h \
 	lib/offload/decide/times.c \
 	lib/offload/groups/group.c \
 	lib/offload/groups/group.h \

@@ -67,16 +67,16 @@ static void open_log(struct gh_session *session, const struct gh_env *env)
 /* Warns of directories that do not exist.  This is no error, because the family
  * may be in the next one; but a mistyped path should not first show up in the
  * plan. */
-static void warn_of_places(const struct gh_env *env, const struct gh_log *log)
+static void warn_of_dirs(const struct gh_env *env, const struct gh_log *log)
 {
-    struct gh_family_places places;
+    struct gh_family_dirs dirs;
 
-    gh_family_places_start(&places, env->plugin_path);
-    while (gh_family_places_next(&places) && places.named) {
-        if (!places.there && !gh_family_places_repeat(&places)) {
+    gh_family_dirs_start(&dirs, env->plugin_path);
+    while (gh_family_dirs_next(&dirs) && dirs.named) {
+        if (!dirs.there && !gh_family_dirs_repeat(&dirs)) {
             gh_log_line(log, GH_LOG_WARN,
                         "GRAPHHOOKS_PLUGIN_PATH: %s is not a directory",
-                        places.directory);
+                        dirs.directory);
         }
     }
 }
@@ -142,7 +142,7 @@ static gh_status make_plan(struct gh_session *session,
     char line[512];
 
     if (gh_families_named(desc->model)) {
-        warn_of_places(env, &session->log);
+        warn_of_dirs(env, &session->log);
     }
     status = gh_families_resolve(desc->model, env->plugin_path, &watch, &traits,
                                  err);

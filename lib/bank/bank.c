@@ -137,13 +137,13 @@ struct gh_bank_label gh_bank_describe(const struct gh_bank *bank)
     return label;
 }
 
-struct gh_place gh_bank_place_of(const struct gh_bank *bank,
-                                 const struct gh_entry *entry)
+struct gh_entry_position gh_bank_position_of(const struct gh_bank *bank,
+                                             const struct gh_entry *entry)
 {
     const size_t i = (size_t)(entry - bank->entries);
     const size_t row = i / bank->n_slots;
 
-    return (struct gh_place){
+    return (struct gh_entry_position){
         .segment = (uint32_t)(row / GH_ROWS),
         .direction = (gh_direction)(row % GH_ROWS / GH_VARIANTS),
         .variant = (uint32_t)(row % GH_VARIANTS),

@@ -76,13 +76,13 @@ struct gh_bank_label {
 struct gh_bank_label gh_bank_describe(const struct gh_bank *bank);
 
 /* Where an entry is. */
-struct gh_place {
+struct gh_entry_position {
     uint32_t segment;
     gh_direction direction;
     uint32_t variant, slot;
 };
-struct gh_place gh_bank_place_of(const struct gh_bank *bank,
-                                 const struct gh_entry *entry);
+struct gh_entry_position gh_bank_position_of(const struct gh_bank *bank,
+                                             const struct gh_entry *entry);
 
 static inline struct gh_entry *gh_bank_at(const struct gh_bank *bank,
                                           uint32_t segment,

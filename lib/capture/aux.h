@@ -20,6 +20,6 @@ bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
 
 /* banks.c: sets open.entry to a place for a graph.  Returns why there is none,
  * or GH_REASON_NONE. */
-gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass);
+gh_reason gh_capture_find_entry(struct gh_capture *c, const gh_pass *pass);
 
 #endif

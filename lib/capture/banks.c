@@ -132,7 +132,7 @@ static gh_reason admit(struct gh_capture *c, struct gh_bank *bank)
 
 /* Finds a place for the graph.  The bank is admitted first if it may have no
  * graphs yet. */
-gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass)
+gh_reason gh_capture_find_entry(struct gh_capture *c, const gh_pass *pass)
 {
     gh_reason reason = gh_aux_is_void(c, c->open.bank, pass->segment)
                            ? GH_REASON_UNBOUND

@@ -117,7 +117,7 @@ last_to_run(const struct gh_bank *bank, const gh_border_key *key, uint32_t slot)
 static struct list list_in_slot(const struct gh_capture *c,
                                 const gh_border_key *key, uint64_t *since_p)
 {
-    const uint32_t chunk = c->settled.fates[key->segment].chunk;
+    const uint32_t chunk = c->fixed.fates[key->segment].chunk;
     const struct gh_flight *flight =
         &c->slots->chunks[chunk].flights[key->microbatch];
     const uint32_t slot = flight->slot;
@@ -165,7 +165,7 @@ static struct list list_without_slot(const struct gh_capture *c,
 static bool may_be_lost(const struct gh_capture *c, const gh_border_key *key)
 {
     const struct gh_flight *flight =
-        &c->slots->chunks[c->settled.fates[key->segment].chunk]
+        &c->slots->chunks[c->fixed.fates[key->segment].chunk]
              .flights[key->microbatch];
 
     return flight->slot == GH_FLIGHT_NO_SLOT && flight->waiting != 0 &&

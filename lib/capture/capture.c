@@ -34,19 +34,19 @@ static gh_direction last_direction(const struct gh_capture *c,
 
 static gh_status find_fates(struct gh_capture *c, gh_error *err)
 {
-    c->settled.fates = calloc(c->plan->n_segments, sizeof(*c->settled.fates));
-    if (c->settled.fates == NULL) {
+    c->fixed.fates = calloc(c->plan->n_segments, sizeof(*c->fixed.fates));
+    if (c->fixed.fates == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
     }
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
         const gh_segment *segment = &c->plan->segments[i];
 
-        c->settled.fates[i].chunk = segment->chunk;
-        c->settled.fates[i].last = (uint16_t)last_direction(c, segment);
+        c->fixed.fates[i].chunk = segment->chunk;
+        c->fixed.fates[i].last = (uint16_t)last_direction(c, segment);
         if (!c->options.enabled) {
-            c->settled.fates[i].never = GH_REASON_DISABLED;
+            c->fixed.fates[i].never = GH_REASON_DISABLED;
         } else if (segment->mode != GH_SEGMENT_GRAPHED) {
-            c->settled.fates[i].never = GH_REASON_PLAN;
+            c->fixed.fates[i].never = GH_REASON_PLAN;
         }
     }
     return GH_OK;
@@ -134,7 +134,7 @@ err_slots:
 err_services:
     gh_services_destroy(c);
 err_fates:
-    free(c->settled.fates);
+    free(c->fixed.fates);
 err_capture:
     free(c);
     return status;
@@ -200,7 +200,7 @@ void gh_capture_destroy(struct gh_capture *c)
     gh_banks_free(&c->banks);
     gh_slots_destroy(c->slots);
     gh_services_destroy(c);
-    free(c->settled.fates);
+    free(c->fixed.fates);
     free(c);
 }
 
@@ -235,8 +235,8 @@ bool gh_capture_has_replayed(const struct gh_capture *c)
 static void set_never(struct gh_capture *c, gh_reason from, gh_reason to)
 {
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
-        if (c->settled.fates[i].never == from) {
-            c->settled.fates[i].never = (uint16_t)to;
+        if (c->fixed.fates[i].never == from) {
+            c->fixed.fates[i].never = (uint16_t)to;
         }
     }
 }

@@ -90,7 +90,7 @@ static void begin_recording(struct gh_capture *c, const gh_pass *pass)
         gh_message_overflow(c, pass);
     }
     if (c->open.reason == GH_REASON_NONE) {
-        c->open.reason = (uint8_t)gh_capture_find_place(c, pass);
+        c->open.reason = (uint8_t)gh_capture_find_entry(c, pass);
     }
     if (c->open.reason != GH_REASON_NONE) {
         return;

@@ -49,11 +49,11 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
         return pass->direction == GH_FORWARD ? GH_REASON_FORWARD_ONLY
                                              : GH_REASON_PLAN;
     }
-    if (c->settled.fates[pass->segment].never != GH_REASON_NONE) {
+    if (c->fixed.fates[pass->segment].never != GH_REASON_NONE) {
         note_capture(c);
         return gh_decide_lacks_sequences(c)
                    ? GH_REASON_PACKED
-                   : c->settled.fates[pass->segment].never;
+                   : c->fixed.fates[pass->segment].never;
     }
     if (gh_open_captured(c) != GH_CAPTURING_NO) {
         note_capture(c);
@@ -279,7 +279,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     gh_open_name(&c->open, pass);
     c->open.number = c->counts.enters;
     c->open.asked = false;
-    c->open.chunk = c->settled.fates[pass->segment].chunk;
+    c->open.chunk = c->fixed.fates[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
     c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
     if (c->open.counted) {

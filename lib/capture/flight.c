@@ -63,7 +63,7 @@ static GH_COLD gh_status go_beside(struct gh_capture *c, const gh_pass *pass,
 GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
                                     enum gh_slots_found found, gh_error *err)
 {
-    if (pass->direction > c->settled.fates[pass->segment].last) {
+    if (pass->direction > c->fixed.fates[pass->segment].last) {
         return go_beside(c, pass, err);
     }
     if (found == GH_SLOTS_NONE) {

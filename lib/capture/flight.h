@@ -95,7 +95,7 @@ static inline void gh_flight_go_on(struct gh_capture *c, const gh_pass *pass)
     if (pass->direction == GH_FORWARD) {
         gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
                              pass->segment);
-    } else if (pass->direction != c->settled.fates[pass->segment].last &&
+    } else if (pass->direction != c->fixed.fates[pass->segment].last &&
                (pass->flags & GH_PASS_NO_WGRAD) == 0) {
         gh_slots_ran_dgrad(c->slots, c->open.chunk, pass->microbatch,
                            pass->segment);

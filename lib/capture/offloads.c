@@ -268,8 +268,7 @@ gh_status gh_capture_declare(struct gh_capture *c, gh_offload_declared *groups,
                        "gh_offload_declare: a pass is open: declare between "
                        "passes");
     }
-    status =
-        gh_offload_settle_declared(c->offload, groups, n, in_flight, err);
+    status = gh_offload_decide_declared(c->offload, groups, n, in_flight, err);
     if (status != GH_OK && status != GH_ERR_NO_MEMORY) {
         return status;
     }

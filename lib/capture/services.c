@@ -39,8 +39,8 @@ static gh_recording recording_of(const struct gh_open_pass *open)
 
 gh_status gh_services_create(struct gh_capture *c, gh_error *err)
 {
-    c->settled.answers = calloc(c->plan->n_chunks, sizeof(*c->settled.answers));
-    if (c->settled.answers == NULL) {
+    c->fixed.answers = calloc(c->plan->n_chunks, sizeof(*c->fixed.answers));
+    if (c->fixed.answers == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
     }
     return GH_OK;
@@ -48,14 +48,14 @@ gh_status gh_services_create(struct gh_capture *c, gh_error *err)
 
 void gh_services_destroy(struct gh_capture *c)
 {
-    free(c->settled.answers);
+    free(c->fixed.answers);
 }
 
 gh_status gh_services_before_recording(struct gh_capture *c, gh_error *err)
 {
     const gh_host_services *host = &c->options.host;
     const gh_recording recording = recording_of(&c->open);
-    struct gh_answer *answer = &c->settled.answers[c->open.chunk];
+    struct gh_answer *answer = &c->fixed.answers[c->open.chunk];
 
     if (host->before_recording == NULL) {
         return GH_OK;

@@ -40,16 +40,16 @@ struct gh_comm {
     uint32_t seconds;
     bool aborted;
     bool gone; /* the host has destroyed its communicator */
-    bool broken; /* an operation on `own` has not ended on all ranks */
+    bool broken;   /* an operation on `lib_comm` has not ended on all ranks */
     uint64_t *all; /* ROOM words for each rank, and ROOM for what this rank
                       sends; pinned with NCCL */
 
     /* with NCCL */
     struct gh_nccl *nccl; /* NULL: by the host's service */
-    struct ncclComm *own; /* the communicator of the library's */
+    struct ncclComm *lib_comm; /* the library's own */
     void *stream, *before, *done;
     void *words; /* on the device: this rank's, then all ranks' */
-    struct gh_job *aborts[2]; /* of `own` and of the host's */
+    struct gh_job *aborts[2]; /* of `lib_comm` and of the host's */
     uint64_t said; /* how often */
     struct gh_thread_id id;
     uint64_t
@@ -85,7 +85,7 @@ static gh_status split(struct gh_comm *comm, gh_error *err)
             status = too_late(comm, err);
         }
     }
-    comm->own = gh_split_end(split);
+    comm->lib_comm = gh_split_end(split);
     return status;
 }
 
@@ -186,17 +186,17 @@ static void say_left(const struct gh_comm *comm, bool over, const char *whose,
     }
 }
 
-static void end_own(struct gh_comm *comm)
+static void end_lib_comm(struct gh_comm *comm)
 {
     bool over;
 
-    if (comm->own == NULL) {
+    if (comm->lib_comm == NULL) {
         return;
     }
     over = comm->broken
                ? gh_job_end(gh_nccl_abort_begin(comm->nccl, comm->dev,
-                                                comm->own, comm->seconds))
-               : gh_nccl_destroy(comm->nccl, comm->dev, comm->own,
+                                                comm->lib_comm, comm->seconds))
+               : gh_nccl_destroy(comm->nccl, comm->dev, comm->lib_comm,
                                  comm->seconds);
     say_left(comm, over, "library's", "work on the device has not ended");
 }
@@ -212,7 +212,7 @@ static void free_all(struct gh_comm *comm)
         free(comm->all);
         return;
     }
-    end_own(comm);
+    end_lib_comm(comm);
     if (comm->broken) {
         limit_s = gh_device_limit_waits(comm->dev, comm->seconds);
     }
@@ -361,8 +361,8 @@ static gh_status issue(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
     status = gh_device_copy_back(comm->dev, words, said,
                                  (n + HEAD) * sizeof(*said), comm->stream, err);
     if (status == GH_OK) {
-        status = gh_nccl_gather(comm->nccl, comm->own, words, all, n + HEAD,
-                                comm->stream, err);
+        status = gh_nccl_gather(comm->nccl, comm->lib_comm, words, all,
+                                n + HEAD, comm->stream, err);
     }
     return status;
 }
@@ -391,7 +391,7 @@ static gh_status go_on(struct gh_comm *comm, uint32_t n, bool *issued_p,
     if (*issued_p) {
         return gh_comm_look(comm, err);
     }
-    status = gh_nccl_is_over(comm->nccl, comm->own, &over, err);
+    status = gh_nccl_is_over(comm->nccl, comm->lib_comm, &over, err);
     if (status == GH_OK && over) {
         status = fetch(comm, n, err);
         *issued_p = true;
@@ -539,7 +539,7 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
                        comm->of);
     }
     if (status == GH_OK) {
-        status = gh_nccl_look(comm->nccl, comm->own, NULL, err);
+        status = gh_nccl_look(comm->nccl, comm->lib_comm, NULL, err);
     }
     return status;
 }
@@ -551,9 +551,9 @@ void gh_comm_abort_begin(struct gh_comm *comm, bool hosts)
     if (comm->aborted || comm->nccl == NULL) {
         return;
     }
-    comm->aborts[0] = gh_nccl_abort_begin(comm->nccl, comm->dev, comm->own,
+    comm->aborts[0] = gh_nccl_abort_begin(comm->nccl, comm->dev, comm->lib_comm,
                                           comm->seconds);
-    comm->own = NULL;
+    comm->lib_comm = NULL;
     if (hosts && comm->ranks.abort == NULL && !comm->gone) {
         comm->aborts[1] = gh_nccl_abort_begin(
             comm->nccl, comm->dev, comm->ranks.comm, comm->seconds);

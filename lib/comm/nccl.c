@@ -118,14 +118,14 @@ gh_status gh_nccl_check(const struct gh_nccl *nccl, ncclComm_t comm,
 }
 
 gh_status gh_nccl_split(const struct gh_nccl *nccl, ncclComm_t comm, int rank,
-                        ncclComm_t *own_p, gh_error *err)
+                        ncclComm_t *lib_comm_p, gh_error *err)
 {
     ncclConfig_t config = NCCL_CONFIG_OURS;
 
     config.blocking = 0;
     config.min_ctas = config.max_ctas = 1;
     return call(nccl, comm, err, ncclCommSplit,
-                (comm, 0, rank, own_p, &config));
+                (comm, 0, rank, lib_comm_p, &config));
 }
 
 static gh_status ask(const struct gh_nccl *nccl, ncclComm_t comm,
@@ -193,8 +193,8 @@ static gh_status send_and_receive(const struct gh_nccl *nccl, ncclComm_t comm,
 }
 
 /* A communicator that does not block goes on issuing by itself. */
-static gh_status settle(const struct gh_nccl *nccl, ncclComm_t comm,
-                        uint32_t seconds, gh_error *err)
+static gh_status wait_until_over(const struct gh_nccl *nccl, ncclComm_t comm,
+                                 uint32_t seconds, gh_error *err)
 {
     struct gh_deadline deadline = gh_deadline_in(seconds);
     bool over = false;
@@ -233,7 +233,7 @@ gh_status gh_nccl_exchange(const struct gh_nccl *nccl, ncclComm_t comm,
     if (status != GH_OK || ended != GH_OK) {
         return GH_ERR_RANKS;
     }
-    return settle(nccl, comm, seconds, err);
+    return wait_until_over(nccl, comm, seconds, err);
 }
 
 gh_status gh_nccl_look(const struct gh_nccl *nccl, ncclComm_t comm,

@@ -33,10 +33,10 @@ gh_status gh_nccl_check(const struct gh_nccl *nccl, struct ncclComm *comm,
                         gh_error *err);
 
 /* Begins a communicator of the same ranks, which does not block.  Waits for
- * them if `comm` blocks; otherwise *own_p is written later, before
+ * them if `comm` blocks; otherwise *lib_comm_p is written later, before
  * gh_nccl_has_split(). */
 gh_status gh_nccl_split(const struct gh_nccl *nccl, struct ncclComm *comm,
-                        int rank, struct ncclComm **own_p, gh_error *err);
+                        int rank, struct ncclComm **lib_comm_p, gh_error *err);
 gh_status gh_nccl_has_split(const struct gh_nccl *nccl, struct ncclComm *parent,
                             bool *done_p, gh_error *err);
 /* Whether what was begun of it, or on it, is. */

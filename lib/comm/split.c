@@ -31,19 +31,19 @@ struct gh_split {
     struct gh_nccl *nccl;
     struct gh_device *dev; /* the caller's, until `entered` */
     struct ncclComm *parent;
-    struct ncclComm *own; /* NCCL writes it */
+    struct ncclComm *lib_comm; /* NCCL writes it */
     int rank;
     bool has_thread;      /* which frees it */
     bool returned;        /* the call has */
-    bool taken;           /* `own` is the caller's, once it has `ended` */
+    bool taken;           /* `lib_comm` is the caller's, once it has `ended` */
     sem_t entered, ended; /* posted by the thread; by the caller */
     gh_status status;     /* of the call */
     gh_error err;
 };
 
-static struct ncclComm *own_of(const struct gh_split *split)
+static struct ncclComm *lib_comm_of(const struct gh_split *split)
 {
-    return __atomic_load_n(&split->own, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&split->lib_comm, __ATOMIC_ACQUIRE);
 }
 
 static void wait_for(sem_t *sem)
@@ -57,7 +57,7 @@ static void wait_for(sem_t *sem)
 static void call(struct gh_split *split)
 {
     split->status = gh_nccl_split(split->nccl, split->parent, split->rank,
-                                  &split->own, &split->err);
+                                  &split->lib_comm, &split->err);
     __atomic_store_n(&split->returned, true, __ATOMIC_RELEASE);
 }
 
@@ -75,14 +75,15 @@ static void throw_away(struct gh_split *split)
     const struct timespec nap = { .tv_nsec = NAP_NS };
     bool over = false;
 
-    while (split->status == GH_OK && own_of(split) == NULL) {
+    while (split->status == GH_OK && lib_comm_of(split) == NULL) {
         nanosleep(&nap, NULL);
     }
     while (split->status == GH_OK && !over &&
-           gh_nccl_is_over(split->nccl, own_of(split), &over, NULL) == GH_OK) {
+           gh_nccl_is_over(split->nccl, lib_comm_of(split), &over, NULL) ==
+               GH_OK) {
         nanosleep(&nap, NULL);
     }
-    gh_nccl_abort(split->nccl, own_of(split));
+    gh_nccl_abort(split->nccl, lib_comm_of(split));
 }
 
 /* NCCL leaves a thread with the device that it had, and makes a context for
@@ -144,25 +145,25 @@ gh_status gh_split_is_over(const struct gh_split *split, bool *over_p,
     }
     status = gh_nccl_has_split(split->nccl, split->parent, &done, err);
     return status == GH_OK && done
-               ? gh_nccl_is_over(split->nccl, own_of(split), over_p, err)
+               ? gh_nccl_is_over(split->nccl, lib_comm_of(split), over_p, err)
                : status;
 }
 
 struct ncclComm *gh_split_end(struct gh_split *split)
 {
-    struct ncclComm *own = NULL;
+    struct ncclComm *lib_comm = NULL;
 
     if (split == NULL) {
         return NULL;
     }
     if (__atomic_load_n(&split->returned, __ATOMIC_ACQUIRE)) {
-        own = own_of(split);
+        lib_comm = lib_comm_of(split);
     }
-    split->taken = own != NULL;
+    split->taken = lib_comm != NULL;
     if (split->has_thread) {
         sem_post(&split->ended);
     } else if (split->taken || split->status != GH_OK) {
         release(split);
     } /* otherwise NCCL still writes to it, and nobody sees when */
-    return own;
+    return lib_comm;
 }

@@ -4,9 +4,9 @@
  * No kernel runs.  The host's stream says that its window is free, and waits
  * until all others have said so.  The first peer's part is copied on the
  * host's stream too; the other parts are copied on lanes, which are streams of
- * the exchange.  state.h says what the signs mean.
+ * the exchange.  state.h says what the flags mean.
  *
- * Every stream raises its signs before it waits for those of others.  So
+ * Every stream set its flags before it waits for those of others.  So
  * streams that share one queue of the hardware do not block each other.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -35,7 +35,7 @@ static gh_status say_ready(gh_exchange *x, void *stream, gh_error *err)
     gh_status status = GH_OK;
 
     for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
-        status = gh_signs_raise(x, GH_SIGN_READY, peer_at(x, i), stream, err);
+        status = gh_flags_set(x, GH_FLAG_READY, peer_at(x, i), stream, err);
     }
     return status;
 }
@@ -71,9 +71,8 @@ static gh_status put(gh_exchange *x, const gh_exchange_op *op, uint32_t i,
                                stream, err);
         x->stats.copied_bytes += part.bytes;
     }
-    return status == GH_OK
-               ? gh_signs_raise(x, GH_SIGN_ARRIVED, to, stream, err)
-               : status;
+    return status == GH_OK ? gh_flags_set(x, GH_FLAG_ARRIVED, to, stream, err)
+                           : status;
 }
 
 static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
@@ -101,7 +100,7 @@ static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
         status = gh_exchange_keep(x, op, err);
     }
     if (status == GH_OK) {
-        status = gh_signs_take(x, GH_SIGN_READY, op->stream, err);
+        status = gh_flags_wait(x, GH_FLAG_READY, op->stream, err);
     }
     if (status == GH_OK) {
         status = fork_lanes(x, op->stream, err);
@@ -110,7 +109,7 @@ static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
         status = put(x, op, i, err);
     }
     if (status == GH_OK) {
-        status = gh_signs_take(x, GH_SIGN_ARRIVED, op->stream, err);
+        status = gh_flags_wait(x, GH_FLAG_ARRIVED, op->stream, err);
     }
     return status == GH_OK ? join_lanes(x, op->stream, err) : status;
 }
@@ -119,8 +118,8 @@ const struct gh_exchange_ops gh_exchange_copy = {
     .name = "copy",
     .writes_windows = true,
     .issue = issue,
-    .check = gh_signs_check,
-    .missed = gh_signs_missed,
-    .end_graphs = gh_signs_end_graphs,
-    .release = gh_signs_release,
+    .check = gh_flags_check,
+    .missed = gh_flags_missed,
+    .end_graphs = gh_flags_end_graphs,
+    .release = gh_flags_release,
 };

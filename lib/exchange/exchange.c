@@ -27,7 +27,7 @@ static const struct gh_exchange_ops *const kinds[] = {
     [GH_EXCHANGE_COPY] = &gh_exchange_copy,
 };
 
-static void settle(gh_exchange *x, gh_exchange_kind kind)
+static void use_kind(gh_exchange *x, gh_exchange_kind kind)
 {
     x->stats.kind = kind;
     x->ops = x->n == 1 ? &gh_exchange_alone : kinds[kind];
@@ -90,12 +90,12 @@ static gh_status find_nccl(gh_exchange *x, gh_error *err)
                : status;
 }
 
-static gh_status make_own(gh_exchange *x, gh_error *err)
+static gh_status make_side(gh_exchange *x, gh_error *err)
 {
     gh_status status = make_lanes(x, err);
 
     if (status == GH_OK) {
-        status = gh_signs_make(x, err);
+        status = gh_flags_make(x, err);
     }
     if (status == GH_OK) {
         status = make_window(x, err);
@@ -161,7 +161,7 @@ static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     if (status != GH_OK) {
         return status;
     }
-    settle(x, GH_EXCHANGE_NCCL);
+    use_kind(x, GH_EXCHANGE_NCCL);
     if (kind == GH_EXCHANGE_NCCL) {
         return GH_OK;
     }
@@ -172,7 +172,7 @@ static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     }
     x->exposed = false;
     if (!not.is) {
-        settle(x, GH_EXCHANGE_COPY);
+        use_kind(x, GH_EXCHANGE_COPY);
         return GH_OK;
     }
     if (kind == GH_EXCHANGE_COPY || x->nccl == NULL) {
@@ -224,7 +224,7 @@ static gh_status agree(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     gh_status status;
 
     if (x->n == 1) {
-        settle(x, kind != GH_EXCHANGE_AUTO ? kind : GH_EXCHANGE_COPY);
+        use_kind(x, kind != GH_EXCHANGE_AUTO ? kind : GH_EXCHANGE_COPY);
         x->peers[0].window_bytes = x->desc.window_bytes;
         return own;
     }
@@ -277,7 +277,7 @@ static bool part(gh_exchange *x)
     }
     gh_log_line(&x->log, GH_LOG_WARN,
                 "exchange: rank %u leaves its window, of %llu bytes, and its "
-                "signs where they are, as other ranks may still write there: "
+                "flags where they are, as other ranks may still write there: "
                 "%s",
                 x->rank, (unsigned long long)x->desc.window_bytes, why.text);
     return false;
@@ -310,7 +310,7 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
     gh_device_event_destroy(x->dev, x->begun);
     gh_device_event_destroy(x->dev, x->ended);
     if (parted) {
-        gh_device_free(x->dev, x->signs);
+        gh_device_free(x->dev, x->flags);
         gh_device_free(x->dev, x->window_ours ? x->window : NULL);
     }
     gh_device_host_free(x->dev, x->seen);
@@ -322,8 +322,8 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
                     "exchange before, with gh_exchange_wait",
                     x->rank, x->timeout_s);
     }
-    for (uint32_t sign = 0; sign < GH_SIGNS_TAKEN; sign++) {
-        free(x->words[sign]);
+    for (uint32_t flag = 0; flag < GH_FLAGS_CLEARED; flag++) {
+        free(x->words[flag]);
     }
     gh_nccl_close(x->nccl);
     gh_comm_close(x->comm, parting);
@@ -357,7 +357,7 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u ranks",
                        desc->n_ranks);
     }
-    status = make_own(x, err);
+    status = make_side(x, err);
     status = agree(x, options->kind, status, err);
     if (status != GH_OK) {
         x->ops = NULL;

@@ -1,8 +1,8 @@
 /*
- * late.c - signs that do not come: whose they are, and what is done instead.
+ * late.c - flags that do not come: whose they are, and what is done instead.
  *
  * A stream that waits for a word of memory waits for ever.  So when the time
- * is over, this rank raises the signs it waits for itself, again and again
+ * is over, this rank sets the flags it waits for itself, again and again
  * until the stream has passed.  The numbers are then wrong, and the host is
  * told so, but streams and memory can be given back.  The stream also sends
  * parts that it had not sent yet to other ranks, which may only be late.  So
@@ -19,7 +19,7 @@
 
 #include <stdio.h>
 
-/* The time for reading and raising signs, which wait for no other rank. */
+/* The time for reading and setting flags, which wait for no other rank. */
 #define SOON_S 5u
 
 /* ---- letting go ---------------------------------------------------------- */
@@ -28,8 +28,8 @@ static void tell_others(gh_exchange *x)
 {
     x->told = true;
     for (uint32_t i = 0; i < x->n; i++) {
-        if (i != x->rank && x->peers[i].signs != NULL) {
-            gh_signs_raise(x, GH_SIGN_GONE, i, x->side, NULL);
+        if (i != x->rank && x->peers[i].flags != NULL) {
+            gh_flags_set(x, GH_FLAG_GONE, i, x->side, NULL);
         }
     }
 }
@@ -44,7 +44,7 @@ static bool all_idle(gh_exchange *x, void *stream)
     return idle;
 }
 
-/* Whether the signs to the others, and this rank's own, have been raised in
+/* Whether the flags to the others, and this rank's own, have been set in
  * time. */
 static bool has_told(gh_exchange *x)
 {
@@ -58,7 +58,7 @@ static bool has_told(gh_exchange *x)
     return true;
 }
 
-bool gh_signs_release(gh_exchange *x, void *stream)
+bool gh_flags_release(gh_exchange *x, void *stream)
 {
     struct gh_deadline deadline = gh_deadline_in(SOON_S);
 
@@ -66,7 +66,7 @@ bool gh_signs_release(gh_exchange *x, void *stream)
         if (!x->told) {
             tell_others(x);
         } else if (gh_exchange_is_idle(x, x->side)) {
-            gh_signs_raise_own(x);
+            gh_flags_set_own(x);
         }
         if (!gh_deadline_back_off(&deadline)) {
             gh_log_line(&x->log, GH_LOG_WARN,
@@ -80,7 +80,7 @@ bool gh_signs_release(gh_exchange *x, void *stream)
 }
 
 /* A graph may be launched on any stream, which only the context knows. */
-bool gh_signs_end_graphs(gh_exchange *x)
+bool gh_flags_end_graphs(gh_exchange *x)
 {
     const uint32_t patience = x->over ? 0 : x->timeout_s;
     struct gh_deadline deadline = gh_deadline_in(patience);
@@ -93,7 +93,7 @@ bool gh_signs_end_graphs(gh_exchange *x)
         if (x->over && !x->told) {
             tell_others(x);
         } else if (x->over && gh_exchange_is_idle(x, x->side)) {
-            gh_signs_raise_own(x);
+            gh_flags_set_own(x);
         }
     }
     return gh_job_end(idle);
@@ -104,11 +104,11 @@ bool gh_signs_end_graphs(gh_exchange *x)
 /* Reads some rows without waiting for the streams that are stuck.  If the query
  * fails, the copy may not have ended, so the caller must not look at the
  * rows. */
-static gh_status read_signs(gh_exchange *x, enum gh_sign first,
-                            enum gh_sign end, gh_error *err)
+static gh_status read_flags(gh_exchange *x, enum gh_flag first,
+                            enum gh_flag end, gh_error *err)
 {
     struct gh_deadline deadline = gh_deadline_in(SOON_S);
-    gh_status status = gh_signs_read(x, first, end, x->side, err);
+    gh_status status = gh_flags_read(x, first, end, x->side, err);
     bool idle = false;
 
     while (status == GH_OK && !idle) {
@@ -122,13 +122,13 @@ static gh_status read_signs(gh_exchange *x, enum gh_sign first,
     return status;
 }
 
-/* Lists the ranks that have not come, for a call that waits.  All `ready` signs
- * are taken down at once, and then all `arrived`, so a rank with neither sign
+/* Lists the ranks that have not come, for a call that waits.  All `ready` flags
+ * are cleared at once, and then all `arrived`, so a rank with neither flag
  * up has not come. */
 static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
 {
-    const unsigned char *ready = gh_signs_seen(x, GH_SIGN_READY);
-    const unsigned char *arrived = gh_signs_seen(x, GH_SIGN_ARRIVED);
+    const unsigned char *ready = gh_flags_seen(x, GH_FLAG_READY);
+    const unsigned char *arrived = gh_flags_seen(x, GH_FLAG_ARRIVED);
     uint32_t missed = 0;
     size_t at = 0;
 
@@ -145,20 +145,20 @@ static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
     return missed;
 }
 
-uint32_t gh_signs_missed(gh_exchange *x, char *text, size_t bytes)
+uint32_t gh_flags_missed(gh_exchange *x, char *text, size_t bytes)
 {
-    return read_signs(x, 0, GH_SIGNS_TAKEN, NULL) == GH_OK
+    return read_flags(x, 0, GH_FLAGS_CLEARED, NULL) == GH_OK
                ? list_missed(x, text, bytes)
                : 0;
 }
 
 /* Fails if a rank has given up: parts of a stream that ended may then be
  * invalid. */
-gh_status gh_signs_check(gh_exchange *x, gh_error *err)
+gh_status gh_flags_check(gh_exchange *x, gh_error *err)
 {
     gh_error why = { "" };
     const gh_status status =
-        read_signs(x, GH_SIGN_GONE, GH_SIGN_GONE + 1, &why);
+        read_flags(x, GH_FLAG_GONE, GH_FLAG_GONE + 1, &why);
 
     if (status != GH_OK) {
         return gh_fail(err, status,
@@ -167,7 +167,7 @@ gh_status gh_signs_check(gh_exchange *x, gh_error *err)
                        x->rank, x->n, why.text);
     }
     for (uint32_t i = 0; i < x->n; i++) {
-        if (gh_signs_seen(x, GH_SIGN_GONE)[i] != 0) {
+        if (gh_flags_seen(x, GH_FLAG_GONE)[i] != 0) {
             return gh_fail(err, GH_ERR_RANKS,
                            "exchange: rank %u of %u: rank %u has given the "
                            "exchange up, as some rank did not come in time "

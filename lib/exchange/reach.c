@@ -17,16 +17,16 @@
 
 /* Where a rank is, and where one of its memories is.  Ranks exchange it as
  * words of 64 bits. */
-struct place {
+struct location {
     uint64_t process, machine; /* equal on the same process or machine */
     uint64_t context, ordinal, bus;
     uint64_t address;
     uint64_t shared; /* 1: there is a handle */
     struct gh_shared_memory memory;
 };
-#define PLACE_WORDS ((uint32_t)(sizeof(struct place) / sizeof(uint64_t)))
+#define LOCATION_WORDS ((uint32_t)(sizeof(struct location) / sizeof(uint64_t)))
 
-_Static_assert(sizeof(struct place) / sizeof(uint64_t) + 1 <= GH_COMM_WORDS,
+_Static_assert(sizeof(struct location) / sizeof(uint64_t) + 1 <= GH_COMM_WORDS,
                "said at once");
 
 /* A number of the device's place on the bus; 0: the driver does not say. */
@@ -39,34 +39,34 @@ static uint64_t this_bus(struct gh_device *dev)
                : 0;
 }
 
-static bool is_near(const struct place *a, const struct place *b)
+static bool is_near(const struct location *a, const struct location *b)
 {
     return a->process == b->process
                ? a->ordinal == b->ordinal
                : a->machine == b->machine && a->bus != 0 && a->bus == b->bus;
 }
 
-static void describe(gh_exchange *x, void *address, struct place *place)
+static void describe(gh_exchange *x, void *address, struct location *location)
 {
     struct gh_device_info info;
 
     gh_device_get_info(x->dev, &info);
-    memset(place, 0, sizeof(*place));
-    place->process = gh_where_process();
-    place->machine = gh_where_machine();
-    place->bus = this_bus(x->dev);
-    place->context = (uintptr_t)gh_device_context(x->dev);
-    place->ordinal = (uint64_t)info.ordinal;
-    place->address = (uintptr_t)address;
-    place->shared =
-        gh_device_share(x->dev, address, &place->memory, NULL) == GH_OK;
+    memset(location, 0, sizeof(*location));
+    location->process = gh_where_process();
+    location->machine = gh_where_machine();
+    location->bus = this_bus(x->dev);
+    location->context = (uintptr_t)gh_device_context(x->dev);
+    location->ordinal = (uint64_t)info.ordinal;
+    location->address = (uintptr_t)address;
+    location->shared =
+        gh_device_share(x->dev, address, &location->memory, NULL) == GH_OK;
 }
 
 /* Returns NULL if the memory is out of reach; `why` then has the driver's
  * reason, if the driver refused. */
-static void *find(gh_exchange *x, const struct place *mine,
-                  const struct place *theirs, struct gh_peer *peer, int which,
-                  gh_error *why)
+static void *find(gh_exchange *x, const struct location *mine,
+                  const struct location *theirs, struct gh_peer *peer,
+                  int which, gh_error *why)
 {
     const bool ipc = (x->desc.flags & GH_EXCHANGE_IPC) != 0;
     bool can = false;
@@ -91,25 +91,25 @@ static void *find(gh_exchange *x, const struct place *mine,
 static gh_status find_all(gh_exchange *x, gh_status own, int which,
                           bool *found_p, uint32_t *missing_p, gh_error *err)
 {
-    struct place mine, theirs;
+    struct location mine, theirs;
     const uint64_t *all;
     gh_status status;
 
-    describe(x, which == 0 ? x->signs : x->window, &mine);
+    describe(x, which == 0 ? x->flags : x->window, &mine);
     status = gh_exchange_gather(x, own, (const uint64_t *)(const void *)&mine,
-                                PLACE_WORDS + 1, &all, err);
+                                LOCATION_WORDS + 1, &all, err);
     for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
         struct gh_peer *peer = &x->peers[i];
         gh_error why = { "" };
         void *memory;
 
-        memcpy(&theirs, all + (size_t)i * (PLACE_WORDS + 1) + 1,
+        memcpy(&theirs, all + (size_t)i * (LOCATION_WORDS + 1) + 1,
                sizeof(theirs));
         peer->ordinal = (int)theirs.ordinal;
         peer->near = is_near(&theirs, &mine);
         if (i == x->rank) {
             peer->reach = GH_REACH_SELF;
-            peer->signs = x->signs;
+            peer->flags = x->flags;
             peer->window = x->window;
             continue;
         }
@@ -125,7 +125,7 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
             continue;
         }
         if (which == 0) {
-            peer->signs = memory;
+            peer->flags = memory;
         } else {
             peer->window = memory;
         }

@@ -16,10 +16,10 @@
 /* Copies to peers use so many streams besides the host's. */
 #define GH_EXCHANGE_LANES 7u
 
-/* The signs that ranks give each other: rows of bytes in the memory of the rank
+/* The flags that ranks give each other: rows of bytes in the memory of the rank
  * that is told, where byte i is written by rank i alone.  `ready` and `arrived`
- * are raised by a copy, waited for, and taken down again, in this order only.
- * So a call leaves all signs as it found them, whether it is issued or
+ * are set by a copy, waited for, and cleared again, in this order only.
+ * So a call leaves all flags as it found them, whether it is issued or
  * replayed:
  *
  *     this rank                             each other
@@ -30,25 +30,25 @@
  *                                           `arrived` here: up
  *     waits for `arrived` of all; down
  *
- * No sign is raised again before it is down.  Another rank raises the next
- * `arrived` only after it has seen the next `ready`, which this rank raises
- * after it has taken `arrived` down.  This rank raises the next `ready` only
- * after it has seen `arrived`, which the other rank raises after it has taken
+ * No flag is set again before it is cleared.  Another rank sets the next
+ * `arrived` only after it has seen the next `ready`, which this rank sets
+ * after it has taken `arrived` down.  This rank sets the next `ready` only
+ * after it has seen `arrived`, which the other rank sets after it has taken
  * `ready` down. */
-enum gh_sign {
-    GH_SIGN_READY,
-    GH_SIGN_ARRIVED,
-    GH_SIGNS_TAKEN, /* rows that are taken down */
+enum gh_flag {
+    GH_FLAG_READY,
+    GH_FLAG_ARRIVED,
+    GH_FLAGS_CLEARED, /* rows that are cleared */
 
     /* Up, once that rank has given the exchange up.  A rank that gives up
-     * raises the signs it waits for itself.  So what it puts into the window
-     * afterwards is not valid, and may overwrite a valid part.  It raises this
-     * sign first. */
-    GH_SIGN_GONE = GH_SIGNS_TAKEN,
-    /* Always up, except for this rank's own byte.  Copies from this row raise
-     * the other signs. */
-    GH_SIGN_ALL_UP,
-    GH_SIGNS
+     * sets the flags it waits for itself.  So what it puts into the window
+     * afterwards is not valid, and may overwrite a valid part.  It sets this
+     * flag first. */
+    GH_FLAG_GONE = GH_FLAGS_CLEARED,
+    /* Always up, except for this rank's own byte.  Copies from this row set
+     * the other flags. */
+    GH_FLAG_ALL_SET,
+    GH_FLAGS
 };
 
 /* How a peer's memory is reached. */
@@ -65,8 +65,8 @@ struct gh_peer {
     int ordinal; /* the number of its device in its process */
     void *window;
     uint64_t window_bytes;
-    void *signs;
-    void *opened[2]; /* to be closed: its signs and its window */
+    void *flags;
+    void *opened[2]; /* to be closed: its flags and its window */
 };
 
 struct gh_lane {
@@ -114,12 +114,12 @@ struct gh_exchange {
     bool window_ours;
     struct gh_peer *peers;
 
-    void *signs; /* GH_SIGNS rows */
-    void *seen;  /* pinned: a copy of the signs, as last read */
+    void *flags; /* GH_FLAGS rows */
+    void *seen;  /* pinned: a copy of the flags, as last read */
     uint32_t row_bytes;
     uint32_t n_words; /* words of a row that others write */
     /* n_words waits, then n_words writes */
-    struct gh_word *words[GH_SIGNS_TAKEN];
+    struct gh_word *words[GH_FLAGS_CLEARED];
 
     struct gh_lane lanes[GH_EXCHANGE_LANES];
     uint32_t n_lanes;
@@ -152,27 +152,27 @@ gh_status gh_exchange_gather(gh_exchange *x, gh_status own,
                              const uint64_t *mine, uint32_t n,
                              const uint64_t **all_p, gh_error *err);
 
-/* signs.c; `side` must have been made */
-gh_status gh_signs_make(gh_exchange *x, gh_error *err);
-/* Copies rows to where gh_signs_seen() finds them. */
-gh_status gh_signs_read(gh_exchange *x, enum gh_sign first, enum gh_sign end,
+/* flags.c; `side` must have been made */
+gh_status gh_flags_make(gh_exchange *x, gh_error *err);
+/* Copies rows to where gh_flags_seen() finds them. */
+gh_status gh_flags_read(gh_exchange *x, enum gh_flag first, enum gh_flag end,
                         void *stream, gh_error *err);
-const unsigned char *gh_signs_seen(const gh_exchange *x, enum gh_sign sign);
-/* Raises this rank's sign in the memory of another rank. */
-gh_status gh_signs_raise(gh_exchange *x, enum gh_sign sign, uint32_t rank,
-                         void *stream, gh_error *err);
-/* Makes the stream wait until all others have raised their sign here, and takes
- * the signs down. */
-gh_status gh_signs_take(gh_exchange *x, enum gh_sign sign, void *stream,
+const unsigned char *gh_flags_seen(const gh_exchange *x, enum gh_flag flag);
+/* Sets this rank's flag in the memory of another rank. */
+gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
+                       void *stream, gh_error *err);
+/* Makes the stream wait until all others have set their flag here, and clears
+ * the flags. */
+gh_status gh_flags_wait(gh_exchange *x, enum gh_flag flag, void *stream,
                         gh_error *err);
-/* Raises, in place of the others, all signs that this rank waits for. */
-void gh_signs_raise_own(gh_exchange *x);
+/* Sets, in place of the others, all flags that this rank waits for. */
+void gh_flags_set_own(gh_exchange *x);
 
-/* late.c: for kinds whose ranks wait for signs */
-gh_status gh_signs_check(gh_exchange *x, gh_error *err);
-uint32_t gh_signs_missed(gh_exchange *x, char *text, size_t bytes);
-bool gh_signs_release(gh_exchange *x, void *stream);
-bool gh_signs_end_graphs(gh_exchange *x);
+/* late.c: for kinds whose ranks wait for flags */
+gh_status gh_flags_check(gh_exchange *x, gh_error *err);
+uint32_t gh_flags_missed(gh_exchange *x, char *text, size_t bytes);
+bool gh_flags_release(gh_exchange *x, void *stream);
+bool gh_flags_end_graphs(gh_exchange *x);
 
 /* part.c: the part that goes to a rank, and the part that comes from it */
 gh_exchange_part gh_exchange_part_of(const gh_exchange *x,

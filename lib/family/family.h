@@ -37,7 +37,7 @@ gh_status gh_family_fail(gh_error *err, gh_status status,
 /* ---- find.c: the file ---------------------------------------------------- */
 
 /* Walks the directories in which families are looked for, in their order. */
-struct gh_family_places {
+struct gh_family_dirs {
     const char *path, *rest; /* GRAPHHOOKS_PLUGIN_PATH, and what is left */
     int after; /* directories given after `path` */
     char directory[GH_FAMILY_FILE_BYTES];
@@ -46,11 +46,11 @@ struct gh_family_places {
     dev_t device;
     ino_t inode;
 };
-void gh_family_places_start(struct gh_family_places *places, const char *path);
+void gh_family_dirs_start(struct gh_family_dirs *dirs, const char *path);
 /* Goes to the next directory.  False after the last one. */
-bool gh_family_places_next(struct gh_family_places *places);
+bool gh_family_dirs_next(struct gh_family_dirs *dirs);
 /* Whether the walk has been at this directory before. */
-bool gh_family_places_repeat(const struct gh_family_places *places);
+bool gh_family_dirs_repeat(const struct gh_family_dirs *dirs);
 
 /*
  * Looks for NAME.so in the directories of `path`, which is

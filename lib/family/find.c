@@ -51,66 +51,65 @@ static bool is_file(const char *path)
     return stat(path, &found) == 0 && !S_ISDIR(found.st_mode);
 }
 
-static bool next_directory(struct gh_family_places *places)
+static bool next_directory(struct gh_family_dirs *dirs)
 {
-    const size_t most = sizeof(places->directory);
+    const size_t most = sizeof(dirs->directory);
 
-    places->named = true;
-    while (*places->rest != '\0') {
-        const size_t n = strcspn(places->rest, ":");
+    dirs->named = true;
+    while (*dirs->rest != '\0') {
+        const size_t n = strcspn(dirs->rest, ":");
 
-        snprintf(places->directory, most, "%.*s", (int)n, places->rest);
-        places->rest += n + (places->rest[n] == ':');
+        snprintf(dirs->directory, most, "%.*s", (int)n, dirs->rest);
+        dirs->rest += n + (dirs->rest[n] == ':');
         if (n > 0) {
             return true;
         }
     }
-    places->named = false;
-    if (places->after == 0) {
-        places->after++;
-        if (beside(places->directory, most) && !is_file(places->directory)) {
+    dirs->named = false;
+    if (dirs->after == 0) {
+        dirs->after++;
+        if (beside(dirs->directory, most) && !is_file(dirs->directory)) {
             return true;
         }
     }
-    if (places->after == 1) {
-        places->after++;
-        snprintf(places->directory, most, "%s", PKGLIBDIR);
+    if (dirs->after == 1) {
+        dirs->after++;
+        snprintf(dirs->directory, most, "%s", PKGLIBDIR);
         return true;
     }
     return false;
 }
 
-void gh_family_places_start(struct gh_family_places *places, const char *path)
+void gh_family_dirs_start(struct gh_family_dirs *dirs, const char *path)
 {
-    places->path = path;
-    places->rest = path;
-    places->after = 0;
+    dirs->path = path;
+    dirs->rest = path;
+    dirs->after = 0;
 }
 
-bool gh_family_places_next(struct gh_family_places *places)
+bool gh_family_dirs_next(struct gh_family_dirs *dirs)
 {
     struct stat found;
 
-    if (!next_directory(places)) {
+    if (!next_directory(dirs)) {
         return false;
     }
-    places->there =
-        stat(places->directory, &found) == 0 && S_ISDIR(found.st_mode);
-    places->device = places->there ? found.st_dev : 0;
-    places->inode = places->there ? found.st_ino : 0;
+    dirs->there = stat(dirs->directory, &found) == 0 && S_ISDIR(found.st_mode);
+    dirs->device = dirs->there ? found.st_dev : 0;
+    dirs->inode = dirs->there ? found.st_ino : 0;
     return true;
 }
 
-bool gh_family_places_repeat(const struct gh_family_places *places)
+bool gh_family_dirs_repeat(const struct gh_family_dirs *dirs)
 {
-    struct gh_family_places before;
+    struct gh_family_dirs before;
 
-    gh_family_places_start(&before, places->path);
-    while (gh_family_places_next(&before) &&
-           (before.rest != places->rest || before.after != places->after)) {
-        if (strcmp(before.directory, places->directory) == 0 ||
-            (places->there && before.there && before.inode == places->inode &&
-             before.device == places->device)) {
+    gh_family_dirs_start(&before, dirs->path);
+    while (gh_family_dirs_next(&before) &&
+           (before.rest != dirs->rest || before.after != dirs->after)) {
+        if (strcmp(before.directory, dirs->directory) == 0 ||
+            (dirs->there && before.there && before.inode == dirs->inode &&
+             before.device == dirs->device)) {
             return true;
         }
     }
@@ -120,23 +119,23 @@ bool gh_family_places_repeat(const struct gh_family_places *places)
 /* ---- the file ------------------------------------------------------------ */
 
 /* Fails because no directory has the file.  The remedy comes first, because
- * there may not be room for all directories. */
+ * there may not be room for all dirs. */
 static gh_status refuse_nowhere(const struct gh_family_where *where,
                                 const char *path, gh_error *err)
 {
-    struct gh_family_places places;
+    struct gh_family_dirs dirs;
     char looked[160] = "";
     size_t used = 0;
 
-    gh_family_places_start(&places, path);
-    while (gh_family_places_next(&places)) {
+    gh_family_dirs_start(&dirs, path);
+    while (gh_family_dirs_next(&dirs)) {
         int n;
 
-        if (gh_family_places_repeat(&places)) {
+        if (gh_family_dirs_repeat(&dirs)) {
             continue;
         }
         n = snprintf(looked + used, sizeof(looked) - used, "%s%s",
-                     used == 0 ? "" : ", ", places.directory);
+                     used == 0 ? "" : ", ", dirs.directory);
 
         if (n < 0 || used + (size_t)n >= sizeof(looked) - 4) {
             strcpy(looked + used, "...");
@@ -163,7 +162,7 @@ static bool is_there(const char *file)
 gh_status gh_family_find(const struct gh_family_where *where, const char *path,
                          char file[GH_FAMILY_FILE_BYTES], gh_error *err)
 {
-    struct gh_family_places places;
+    struct gh_family_dirs dirs;
 
     if (!gh_family_name_is_good(where->family)) {
         return gh_family_fail(err, GH_ERR_INVALID, where,
@@ -171,10 +170,10 @@ gh_status gh_family_find(const struct gh_family_where *where, const char *path,
                               "-, at most %d of them",
                               GH_FAMILY_NAME - 1);
     }
-    gh_family_places_start(&places, path);
-    while (next_directory(&places)) {
+    gh_family_dirs_start(&dirs, path);
+    while (next_directory(&dirs)) {
         const int n = snprintf(file, GH_FAMILY_FILE_BYTES, "%s/%s.so",
-                               places.directory, where->family);
+                               dirs.directory, where->family);
 
         if (n > 0 && n < GH_FAMILY_FILE_BYTES && is_there(file)) {
             return GH_OK;
@@ -305,12 +304,12 @@ static int by_name(const void *a, const void *b)
 gh_status gh_family_list(const char *path, struct gh_family_file **files_p,
                          uint32_t *n_p, gh_error *err)
 {
-    struct gh_family_places places;
+    struct gh_family_dirs dirs;
     struct list list = { .files = NULL };
 
-    gh_family_places_start(&places, path);
-    while (next_directory(&places)) {
-        if (!add_directory(&list, places.directory)) {
+    gh_family_dirs_start(&dirs, path);
+    while (next_directory(&dirs)) {
+        if (!add_directory(&list, dirs.directory)) {
             free(list.files);
             return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for families");
         }

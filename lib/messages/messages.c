@@ -46,15 +46,15 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
                                         const struct gh_entry *entry)
 {
     const struct gh_bank *bank = gh_banks_whose(&c->banks, entry);
-    const struct gh_place place = gh_bank_place_of(bank, entry);
+    const struct gh_entry_position at = gh_bank_position_of(bank, entry);
     struct gh_entry_label label;
     char where[120];
 
-    gh_plan_extent(c->plan, &c->plan->segments[place.segment], where,
+    gh_plan_extent(c->plan, &c->plan->segments[at.segment], where,
                    sizeof(where));
     snprintf(label.text, sizeof(label.text), "%s %s%s, slot %u%s%s", where,
-             gh_direction_names[place.direction],
-             place.variant == 0 ? "" : " (variant 1)", place.slot,
+             gh_direction_names[at.direction],
+             at.variant == 0 ? "" : " (variant 1)", at.slot,
              bank->number == 0 ? "" : ", ",
              bank->number == 0 ? "" : gh_bank_describe(bank).text);
     return label;

@@ -11,7 +11,7 @@
 #include "offload/decide/exchanges.h"
 #include "offload/decide/measure.h"
 #include "offload/decide/report.h"
-#include "offload/decide/settle.h"
+#include "offload/decide/decide.h"
 #include "offload/move/move.h"
 
 #include <stdlib.h>
@@ -175,7 +175,7 @@ static bool asks(const struct gh_offload *o)
 bool gh_offload_is_profiling(const struct gh_offload *o, uint64_t steps_ended)
 {
     return asks(o) && !o->profiled &&
-           (steps_ended == 0 || o->places != 0 ||
+           (steps_ended == 0 || o->n_committed != 0 ||
             (o->table.n_groups != 0 && !o->trains_without));
 }
 
@@ -184,7 +184,7 @@ bool gh_offload_is_profiling(const struct gh_offload *o, uint64_t steps_ended)
  * alone, and so is the same on all ranks. */
 static bool shows_groups(struct gh_offload *o, bool cut)
 {
-    if (o->places == 0) {
+    if (o->n_committed == 0) {
         return false;
     }
     if (cut && !o->cut_short) {
@@ -255,7 +255,7 @@ static void say_worst(const struct gh_offload *o)
 
 static void count_steps(struct gh_offload *o)
 {
-    const uint32_t n = ++o->settled_steps;
+    const uint32_t n = ++o->decided_steps;
 
     if (o->log->level < GH_LOG_INFO || n + 1 < MEASURED_STEP) {
         return;
@@ -278,7 +278,7 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
     const bool shown = shows_groups(o, cut);
 
     gh_loans_end_recorded(&o->loans);
-    if (o->trains && o->places == 0) {
+    if (o->trains && o->n_committed == 0) {
         o->trains_without = true;
     }
     o->trains = false;
@@ -294,7 +294,7 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
         /* Copies follow what the host has issued, which may wait for a rank
          * that does not come. */
         gh_streams_quiesce(o->memory->streams);
-        status = gh_settle(o, err);
+        status = gh_offload_decide(o, err);
     }
     gh_device_leave(o->dev, before);
     return status;

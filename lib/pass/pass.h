@@ -41,7 +41,7 @@ struct gh_capture {
     struct {
         struct gh_segment_fate *fates; /* by segment */
         struct gh_answer *answers;     /* by chunk; services.c */
-    } settled;
+    } fixed;
     struct gh_banks banks;
     struct {
         struct gh_bank *first; /* the first bank that has ranks; NULL: none */

@@ -74,7 +74,8 @@ const char *gh_tensor_name(gh_tensor tensor)
 }
 
 /* The position of a part in its layer, which must have the part. */
-static uint32_t place(const struct gh_plan *plan, uint32_t layer, gh_part part)
+static uint32_t position(const struct gh_plan *plan, uint32_t layer,
+                         gh_part part)
 {
     const gh_part *parts;
     const uint32_t n = gh_layer_parts(&plan->layers[layer], &parts);
@@ -103,14 +104,14 @@ static gh_part part_at(const struct gh_plan *plan, uint32_t layer, uint32_t i)
 
 /* The positions of a segment's parts in one of its layers: from *first_p up to
  * *end_p, which is not one of them. */
-static void places(const struct gh_plan *plan, const gh_segment *segment,
-                   uint32_t layer, uint32_t *first_p, uint32_t *end_p)
+static void range(const struct gh_plan *plan, const gh_segment *segment,
+                  uint32_t layer, uint32_t *first_p, uint32_t *end_p)
 {
     *first_p = layer == segment->first_layer
-                   ? place(plan, layer, segment->first_part)
+                   ? position(plan, layer, segment->first_part)
                    : 0;
     *end_p = layer == segment->last_layer
-                 ? place(plan, layer, segment->last_part) + 1
+                 ? position(plan, layer, segment->last_part) + 1
                  : n_parts(plan, layer);
 }
 
@@ -122,8 +123,8 @@ bool gh_plan_covers(const struct gh_plan *plan, const gh_segment *segment,
     if (layer < segment->first_layer || layer > segment->last_layer) {
         return false;
     }
-    at = place(plan, layer, part);
-    places(plan, segment, layer, &first, &end);
+    at = position(plan, layer, part);
+    range(plan, segment, layer, &first, &end);
     return at >= first && at < end;
 }
 
@@ -184,7 +185,7 @@ static gh_border border_of(gh_tensor tensor, uint32_t segment, uint32_t layer,
 /* Whether the segment begins with the first part of its first layer. */
 static bool begins_layer(const struct gh_plan *plan, const gh_segment *segment)
 {
-    return place(plan, segment->first_layer, segment->first_part) == 0;
+    return position(plan, segment->first_layer, segment->first_part) == 0;
 }
 
 /* Hidden states leave every segment.  They enter every segment except those
@@ -203,7 +204,7 @@ static bool hidden_crosses(const struct gh_plan *plan, uint32_t segment,
         writer--;
         segment--;
     }
-    next = place(plan, writer->last_layer, writer->last_part) + 1;
+    next = position(plan, writer->last_layer, writer->last_part) + 1;
     if (next < n_parts(plan, writer->last_layer)) {
         readers = UINT32_C(1) << part_at(plan, writer->last_layer, next);
     }
@@ -226,8 +227,8 @@ static bool crosses(const struct gh_plan *plan, uint32_t segment, gh_side side,
     if (!gh_layer_has(&plan->layers[layer], writer)) {
         return false;
     }
-    places(plan, s, layer, &first, &end);
-    at = place(plan, layer, writer);
+    range(plan, s, layer, &first, &end);
+    at = position(plan, layer, writer);
     if (side == GH_SIDE_IN) {
         readers = among(plan, layer, first, end, rows[tensor].readers);
     } else {

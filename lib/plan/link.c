@@ -7,17 +7,17 @@
 
 #include "plan/policy.h"
 
-uint32_t gh_policy_places(const struct gh_policy *policy,
-                          const struct gh_policy_class *size_class)
+uint32_t gh_policy_ring_buffers(const struct gh_policy *policy,
+                                const struct gh_policy_class *size_class)
 {
     return size_class->in_pass > policy->buffers ? size_class->in_pass
                                                  : policy->buffers;
 }
 
-uint32_t gh_policy_out_places(const struct gh_policy *policy,
-                              const struct gh_policy_class *size_class)
+uint32_t gh_policy_ring_buffers_out(const struct gh_policy *policy,
+                                    const struct gh_policy_class *size_class)
 {
-    return gh_policy_places(policy, size_class) + size_class->widened;
+    return gh_policy_ring_buffers(policy, size_class) + size_class->widened;
 }
 
 static double ns_of(uint64_t measured, uint64_t bytes, double rate)

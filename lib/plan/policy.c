@@ -124,11 +124,11 @@ static void keep_fraction(struct gh_policy_group *groups, uint32_t n, uint32_t c
 }
 
 /* Buffers of both rings. */
-static uint32_t ring_places(const struct gh_policy *policy,
-                            const struct gh_policy_class *size_class)
+static uint32_t ring_buffers(const struct gh_policy *policy,
+                             const struct gh_policy_class *size_class)
 {
-    return gh_policy_places(policy, size_class) +
-           gh_policy_out_places(policy, size_class);
+    return gh_policy_ring_buffers(policy, size_class) +
+           gh_policy_ring_buffers_out(policy, size_class);
 }
 
 static bool uses_rings(const struct gh_policy_group *group,
@@ -178,9 +178,9 @@ static uint32_t find_without_gain(const struct gh_policy *policy,
 {
     for (uint32_t c = profile->n_classes; c-- > 0;) {
         const uint64_t count = count_of_class(profile, c);
-        const uint64_t places = ring_places(policy, &profile->classes[c]);
+        const uint64_t buffers = ring_buffers(policy, &profile->classes[c]);
 
-        if (count != 0 && count * policy->in_flight <= places) {
+        if (count != 0 && count * policy->in_flight <= buffers) {
             return c;
         }
     }
@@ -381,10 +381,11 @@ static uint64_t freed(const struct gh_policy *policy,
     for (uint32_t c = 0; c < profile->n_classes; c++) {
         const uint64_t groups =
             (uint64_t)count_of_class(profile, c) * policy->in_flight;
-        const uint64_t places = ring_places(policy, &profile->classes[c]);
+        const uint64_t buffers = ring_buffers(policy, &profile->classes[c]);
 
-        bytes += groups > places ? (groups - places) * profile->classes[c].bytes
-                                 : 0;
+        bytes += groups > buffers
+                     ? (groups - buffers) * profile->classes[c].bytes
+                     : 0;
     }
     for (uint32_t i = 0; i < profile->n_groups; i++) {
         const struct gh_policy_group *group = &profile->groups[i];
@@ -513,7 +514,7 @@ static gh_status foresee(const struct gh_policy *policy, bool settles,
     return GH_OK;
 }
 
-gh_status gh_policy_settle(const struct gh_policy *policy,
+gh_status gh_policy_decide(const struct gh_policy *policy,
                            struct gh_profile *profile,
                            struct gh_forecast *forecast, gh_error *err)
 {
@@ -549,8 +550,8 @@ struct gh_policy_memory gh_policy_weigh(const struct gh_policy *policy,
 
     for (uint32_t c = 0; c < profile->n_classes; c++) {
         const struct gh_policy_class *size_class = &profile->classes[c];
-        const uint32_t places = gh_policy_places(policy, size_class);
-        const uint32_t out = gh_policy_out_places(policy, size_class);
+        const uint32_t buffers = gh_policy_ring_buffers(policy, size_class);
+        const uint32_t out = gh_policy_ring_buffers_out(policy, size_class);
         uint32_t count = 0;
 
         for (uint32_t i = 0; i < profile->n_groups; i++) {
@@ -563,10 +564,11 @@ struct gh_policy_memory gh_policy_weigh(const struct gh_policy *policy,
             }
         }
         if (count != 0) {
-            memory.rings += size_class->bytes * (places + out);
-            memory.places = places > memory.places ? places : memory.places;
-            memory.out_places = out > memory.out_places ? out
-                                                        : memory.out_places;
+            memory.rings += size_class->bytes * (buffers + out);
+            memory.buffers =
+                buffers > memory.buffers ? buffers : memory.buffers;
+            memory.out_buffers =
+                out > memory.out_buffers ? out : memory.out_buffers;
         }
         memory.groups += count;
     }

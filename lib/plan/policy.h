@@ -132,15 +132,15 @@ struct gh_interval {
 double gh_policy_slowdown(const struct gh_interval *intervals, uint32_t n);
 
 /* Sets `fate` of the groups that still go. */
-gh_status gh_policy_settle(const struct gh_policy *policy,
+gh_status gh_policy_decide(const struct gh_policy *policy,
                            struct gh_profile *profile,
                            struct gh_forecast *forecast, gh_error *err);
 
 /* How many buffers the ring of a class has on the way back, and out. */
-uint32_t gh_policy_places(const struct gh_policy *policy,
-                          const struct gh_policy_class *size_class);
-uint32_t gh_policy_out_places(const struct gh_policy *policy,
-                              const struct gh_policy_class *size_class);
+uint32_t gh_policy_ring_buffers(const struct gh_policy *policy,
+                                const struct gh_policy_class *size_class);
+uint32_t gh_policy_ring_buffers_out(const struct gh_policy *policy,
+                                    const struct gh_policy_class *size_class);
 /* How long the copies of a group take. */
 double gh_policy_out_ns(const struct gh_profile *profile, uint32_t group);
 double gh_policy_back_ns(const struct gh_profile *profile, uint32_t group);
@@ -150,7 +150,7 @@ struct gh_policy_memory {
     uint32_t groups;  /* that go */
     uint64_t without; /* bytes in all flights if they stayed */
     uint64_t rings;   /* bytes of the rings instead */
-    uint32_t places, out_places; /* buffers of its largest rings */
+    uint32_t buffers, out_buffers; /* buffers of its largest rings */
 };
 struct gh_policy_memory gh_policy_weigh(const struct gh_policy *policy,
                                         const struct gh_profile *profile,

@@ -1,7 +1,7 @@
 /*
  * simulate.c - see simulate.h.
  *
- * Buffers are taken in turn, as gh_ring_place() does it for flights that
+ * Buffers are taken in turn, as gh_ring_buffer_of() does it for flights that
  * follow each other.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -18,18 +18,23 @@
 /* How many flights are simulated if the profile has no marks. */
 #define MADE_FLIGHTS 2
 
-enum place { NOWHERE, AWAY, BACK, READ };
+enum where {
+    NOWHERE,
+    AWAY,
+    BACK,
+    READ
+};
 
 /* One group in one flight. */
 struct item {
-    enum place place;
+    enum where where;
     uint32_t turn; /* its turn in the ring on the way out */
     double copied; /* when it was on the host */
     double filled; /* when it is back on the device */
 };
 
 struct ring {
-    uint32_t places, back_places;
+    uint32_t out_buffers, back_buffers;
     uint32_t turn; /* saves so far */
     uint32_t taken; /* the turn of the ring on the way back */
     double *read;  /* when each buffer was copied out */
@@ -172,13 +177,13 @@ static bool make_rings(struct gh_simulation *s)
     s->rings = calloc(p->n_classes + (size_t)1, sizeof(*s->rings));
     for (uint32_t c = 0; s->rings != NULL && c < p->n_classes; c++) {
         /* One more than now: the policy may widen the class. */
-        s->n_read += gh_policy_places(s->policy, &p->classes[c]) + 1;
+        s->n_read += gh_policy_ring_buffers(s->policy, &p->classes[c]) + 1;
     }
     s->read = calloc(s->n_read + (size_t)1, sizeof(*s->read));
     for (uint32_t c = 0; s->read != NULL && s->rings != NULL &&
                          c < p->n_classes; c++) {
         s->rings[c].read = s->read + at;
-        at += gh_policy_places(s->policy, &p->classes[c]) + 1;
+        at += gh_policy_ring_buffers(s->policy, &p->classes[c]) + 1;
     }
     return s->rings != NULL && s->read != NULL;
 }
@@ -276,7 +281,7 @@ static void take_buffer(struct gh_simulation *s, const struct gh_mark *mark)
     struct ring *ring = &s->rings[s->profile->groups[mark->group].size_class];
     const double before = s->stalls[mark->group];
 
-    item->turn = ring->turn++ % ring->places;
+    item->turn = ring->turn++ % ring->out_buffers;
     wait_until(s, ring->read[item->turn], mark->group);
     s->save_stalls[mark->group] += s->stalls[mark->group] - before;
 }
@@ -301,12 +306,12 @@ static void commit(struct gh_simulation *s, const struct gh_mark *mark)
     s->out_free = later(s->now, s->out_free) + ns;
     s->forecast->copy_ns += ns;
     item->copied = s->out_free;
-    item->place = AWAY;
+    item->where = AWAY;
     ring->read[item->turn] = s->out_free;
-    if (most != 0 && most < ring->places) {
-        const uint32_t oldest = item->turn + ring->places - most;
+    if (most != 0 && most < ring->out_buffers) {
+        const uint32_t oldest = item->turn + ring->out_buffers - most;
 
-        wait_until(s, ring->read[oldest % ring->places], mark->group);
+        wait_until(s, ring->read[oldest % ring->out_buffers], mark->group);
     }
 }
 
@@ -318,7 +323,7 @@ static void bring_back(struct gh_simulation *s, struct item *item,
     s->back_free = later(later(s->now, s->back_free), item->copied) + ns;
     s->forecast->copy_ns += ns;
     item->filled = s->back_free;
-    item->place = BACK;
+    item->where = BACK;
     s->rings[s->profile->groups[group].size_class].taken++;
 }
 
@@ -341,7 +346,7 @@ static void look_ahead(struct gh_simulation *s, const struct gh_mark *mark)
         if (s->prefetch != 0 && ++ahead > s->prefetch) {
             return;
         }
-        if (item->place == AWAY && ring->taken < ring->back_places) {
+        if (item->where == AWAY && ring->taken < ring->back_buffers) {
             bring_back(s, item, g);
         }
     }
@@ -351,14 +356,14 @@ static void load(struct gh_simulation *s, const struct gh_mark *mark)
 {
     struct item *item = item_of(s, mark->flight, mark->group);
 
-    if (item->place == AWAY) {
+    if (item->where == AWAY) {
         bring_back(s, item, mark->group);
     }
-    if (item->place != BACK) { /* the profile began after its commit */
+    if (item->where != BACK) { /* the profile began after its commit */
         return;
     }
     wait_until(s, item->filled, mark->group);
-    item->place = READ;
+    item->where = READ;
     look_ahead(s, mark);
 }
 
@@ -366,10 +371,10 @@ static void release(struct gh_simulation *s, const struct gh_mark *mark)
 {
     struct item *item = item_of(s, mark->flight, mark->group);
 
-    if (item->place != READ) {
+    if (item->where != READ) {
         return;
     }
-    item->place = NOWHERE;
+    item->where = NOWHERE;
     s->rings[s->profile->groups[mark->group].size_class].taken--;
     look_ahead(s, mark);
 }
@@ -382,8 +387,10 @@ static void reset(struct gh_simulation *s)
     memset(s->read, 0, s->n_read * sizeof(*s->read));
     memset(s->stalls, 0, 2 * p->n_groups * sizeof(*s->stalls));
     for (uint32_t c = 0; c < p->n_classes; c++) {
-        s->rings[c].places = gh_policy_out_places(s->policy, &p->classes[c]);
-        s->rings[c].back_places = gh_policy_places(s->policy, &p->classes[c]);
+        s->rings[c].out_buffers =
+            gh_policy_ring_buffers_out(s->policy, &p->classes[c]);
+        s->rings[c].back_buffers =
+            gh_policy_ring_buffers(s->policy, &p->classes[c]);
         s->rings[c].turn = s->rings[c].taken = 0;
     }
     s->now = s->out_free = s->back_free = 0.0;

@@ -15,12 +15,13 @@
 
 /* ---- words --------------------------------------------------------------- */
 
-static void write_words(const struct gh_capture *c, enum gh_rendezvous place,
-                        uint32_t answer, gh_reason reason, uint64_t *words)
+static void write_words(const struct gh_capture *c,
+                        enum gh_rendezvous rendezvous, uint32_t answer,
+                        gh_reason reason, uint64_t *words)
 {
     const uint32_t flags = c->open.flags & ~(uint32_t)GH_CALL_FLAGS;
 
-    words[GH_WORD_HEAD] = gh_rank_words_head(place, answer, reason);
+    words[GH_WORD_HEAD] = gh_rank_words_head(rendezvous, answer, reason);
     words[GH_WORD_STEP] = c->counts.stats.iterations;
     words[GH_WORD_WORK] = (uint64_t)flags << 48 |
                           (uint64_t)c->open.variant << 40 |
@@ -32,25 +33,25 @@ static void write_words(const struct gh_capture *c, enum gh_rendezvous place,
 /* ---- asking -------------------------------------------------------------- */
 
 /* Tells the other ranks this rank's words, and collects theirs in *all_p. */
-static gh_status collect_words(struct gh_capture *c, enum gh_rendezvous place,
-                               uint32_t answer, gh_reason reason,
-                               const uint64_t **all_p, gh_error *err)
+static gh_status collect_words(struct gh_capture *c,
+                               enum gh_rendezvous rendezvous, uint32_t answer,
+                               gh_reason reason, const uint64_t **all_p,
+                               gh_error *err)
 {
     uint64_t mine[GH_WORDS];
     char text[320];
     gh_status status;
     gh_error why;
 
-    write_words(c, place, answer, reason, mine);
+    write_words(c, rendezvous, answer, reason, mine);
     status =
         gh_rank_words_collect(c, c->open.bank, mine, GH_WORDS, all_p, &why);
     if (status != GH_OK) {
         snprintf(text, sizeof(text), "%s%s%s", why.text,
-                 place != GH_AT_ENTER ? ""
-                 : answer == GH_RANK_GOES_ON
-                     ? "; here it is recorded"
-                     : "; here it is not replayed: ",
-                 place != GH_AT_ENTER || answer == GH_RANK_GOES_ON
+                 rendezvous != GH_AT_ENTER   ? ""
+                 : answer == GH_RANK_GOES_ON ? "; here it is recorded"
+                                             : "; here it is not replayed: ",
+                 rendezvous != GH_AT_ENTER || answer == GH_RANK_GOES_ON
                      ? ""
                      : gh_reason_name(reason));
         return gh_ranks_lost(c, c->open.bank, text, err);
@@ -58,12 +59,12 @@ static gh_status collect_words(struct gh_capture *c, enum gh_rendezvous place,
     return gh_rank_words_compare(c, c->open.bank, mine, *all_p, err);
 }
 
-gh_status gh_ask(struct gh_capture *c, enum gh_rendezvous place,
+gh_status gh_ask(struct gh_capture *c, enum gh_rendezvous rendezvous,
                  enum gh_rank_answer answer, gh_reason reason,
                  struct gh_verdict *verdict, gh_error *err)
 {
     const uint64_t *all;
-    gh_status status = collect_words(c, place, answer, reason, &all, err);
+    gh_status status = collect_words(c, rendezvous, answer, reason, &all, err);
 
     if (status != GH_OK) {
         return status;

@@ -43,7 +43,7 @@ static inline bool gh_ask_is_due(const struct gh_capture *c)
  * work. */
 gh_status gh_ask_follow(struct gh_capture *c, gh_error *err);
 /* Tells the other ranks this rank's answer, and gets the worst of all. */
-gh_status gh_ask(struct gh_capture *c, enum gh_rendezvous place,
+gh_status gh_ask(struct gh_capture *c, enum gh_rendezvous rendezvous,
                  enum gh_rank_answer answer, gh_reason reason,
                  struct gh_verdict *verdict, gh_error *err);
 /* GRAPHHOOKS_CHECK=ranks: the action is decided, and nothing has run.

@@ -87,7 +87,7 @@ void gh_ranks_note_lost(struct gh_capture *c, const struct gh_bank *bank,
         gh_device_limit_waits(c->dev, c->options.timeout_s);
     }
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
-        c->settled.fates[i].never = GH_REASON_RANKS;
+        c->fixed.fates[i].never = GH_REASON_RANKS;
     }
     describe(c, bank, where, sizeof(where));
     gh_fail(&c->ranks.why, GH_ERR_RANKS, "%s: %s", where, why);

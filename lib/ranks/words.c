@@ -13,14 +13,14 @@
 
 #include <stdio.h>
 
-uint64_t gh_rank_words_head(enum gh_rendezvous place, uint32_t answer,
+uint64_t gh_rank_words_head(enum gh_rendezvous rendezvous, uint32_t answer,
                             gh_reason reason)
 {
-    return (uint64_t)GH_ABI_MINOR << 32 | (uint64_t)place << 16 |
+    return (uint64_t)GH_ABI_MINOR << 32 | (uint64_t)rendezvous << 16 |
            (uint64_t)answer << 8 | reason;
 }
 
-static enum gh_rendezvous place_in(const uint64_t *words)
+static enum gh_rendezvous rendezvous_in(const uint64_t *words)
 {
     return (enum gh_rendezvous)(words[GH_WORD_HEAD] >> 16 & 0xff);
 }
@@ -35,9 +35,10 @@ gh_reason gh_rank_words_reason(const uint64_t *words)
     return words[GH_WORD_HEAD] & 0xff;
 }
 
-static bool is_same_place(const uint64_t *a, const uint64_t *b)
+static bool is_same_rendezvous(const uint64_t *a, const uint64_t *b)
 {
-    return place_in(a) == place_in(b) && a[GH_WORD_STEP] == b[GH_WORD_STEP] &&
+    return rendezvous_in(a) == rendezvous_in(b) &&
+           a[GH_WORD_STEP] == b[GH_WORD_STEP] &&
            a[GH_WORD_WORK] == b[GH_WORD_WORK] &&
            a[GH_WORD_SLOT] == b[GH_WORD_SLOT];
 }
@@ -89,13 +90,13 @@ static void describe_pass(const struct gh_capture *c, const uint64_t *words,
              (unsigned long long)words[GH_WORD_STEP], extent,
              gh_direction_names[direction],
              (words[GH_WORD_WORK] >> 40 & 0xff) == 0 ? "" : " (variant 1)",
-             slot, where[place_in(words)]);
+             slot, where[rendezvous_in(words)]);
 }
 
 void gh_rank_words_describe(const struct gh_capture *c, const uint64_t *words,
                             char *text, size_t bytes)
 {
-    switch (place_in(words)) {
+    switch (rendezvous_in(words)) {
     case GH_AT_ENTER:
     case GH_AT_EXIT:
     case GH_AT_CHECK:
@@ -154,7 +155,7 @@ gh_status gh_rank_words_compare(struct gh_capture *c,
     for (uint32_t i = 0; i < gh_comm_size(bank->comm); i++) {
         const uint64_t *theirs = all + (size_t)i * GH_WORDS;
 
-        if (!is_same_place(mine, theirs)) {
+        if (!is_same_rendezvous(mine, theirs)) {
             return refuse_elsewhere(c, bank, mine, theirs, i, err);
         }
     }

@@ -34,7 +34,7 @@ enum {
     GH_WORDS      /* the number of words */
 };
 
-uint64_t gh_rank_words_head(enum gh_rendezvous place, uint32_t answer,
+uint64_t gh_rank_words_head(enum gh_rendezvous rendezvous, uint32_t answer,
                             gh_reason reason);
 uint32_t gh_rank_words_answer(const uint64_t *words);
 gh_reason gh_rank_words_reason(const uint64_t *words);

@@ -147,7 +147,7 @@ static const struct gh_task *choose(const struct play *p)
     return gap > 0 && gap >= p->rule->share * wgrad->ns ? wgrad : chain;
 }
 
-static void place(struct play *p, const struct gh_task *task)
+static void append(struct play *p, const struct gh_task *task)
 {
     const uint32_t i = (uint32_t)(task - p->tasks->all);
 
@@ -185,7 +185,7 @@ static void play_list(struct play *p, const struct gh_list_rule *rule,
 {
     restart(p, rule, sequence);
     while (p->n < p->tasks->n) {
-        place(p, choose(p));
+        append(p, choose(p));
     }
 }
 
@@ -197,7 +197,7 @@ static void play_through(struct play *p, const uint32_t *sequence,
     for (uint32_t i = 0; i < p->tasks->n; i++) {
         const struct gh_task *task = &p->tasks->all[sequence[i]];
 
-        place(p, task);
+        append(p, task);
         forecast->lanes[task->lane] += task->ns;
     }
     forecast->total = later(p->lanes[0], p->lanes[1]);

@@ -57,7 +57,7 @@ static gh_status take_streams(struct run *r, gh_error *err)
     }
     /* The last that is made: a first run that failed leaves some of them. */
     if (s->marks[GH_MARKS - 1] == NULL ||
-        (r->pair->comm == NULL && s->own_comm == NULL)) {
+        (r->pair->comm == NULL && s->lib_comm_stream == NULL)) {
         status = gh_schedule_make_objects(s, r->pair->comm == NULL, err);
     }
     if (status == GH_OK) {
@@ -67,7 +67,7 @@ static gh_status take_streams(struct run *r, gh_error *err)
         status = know(s, GH_LANE_COMM, r->pair->comm, err);
     }
     r->streams[GH_LANE_COMM] =
-        r->pair->comm != NULL ? r->pair->comm : s->own_comm;
+        r->pair->comm != NULL ? r->pair->comm : s->lib_comm_stream;
     return status;
 }
 

@@ -44,8 +44,9 @@ gh_status gh_schedule_make_objects(struct gh_schedule *s, bool needs_comm,
             status = gh_device_event_create(s->dev, &s->marks[i], err);
         }
     }
-    if (status == GH_OK && needs_comm && s->own_comm == NULL) {
-        status = gh_device_stream_create_urgent(s->dev, &s->own_comm, err);
+    if (status == GH_OK && needs_comm && s->lib_comm_stream == NULL) {
+        status =
+            gh_device_stream_create_urgent(s->dev, &s->lib_comm_stream, err);
     }
     gh_device_leave(s->dev, before);
     return status;
@@ -64,7 +65,7 @@ void gh_schedule_destroy(struct gh_schedule *s)
         for (uint32_t i = 0; i < GH_MARKS; i++) {
             gh_device_event_destroy(s->dev, s->marks[i]);
         }
-        gh_device_stream_destroy(s->dev, s->own_comm);
+        gh_device_stream_destroy(s->dev, s->lib_comm_stream);
         gh_device_leave(s->dev, before);
     }
     gh_pairings_free(s);

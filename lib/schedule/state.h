@@ -41,8 +41,8 @@ struct gh_schedule {
     uint32_t last; /* the pairing of the last run: looked at first */
 
     void *marks[GH_MARKS];
-    void *own_comm;                /* the library's comm stream; NULL: the host
-                                      has always given one */
+    void *lib_comm_stream;         /* the library's comm stream; NULL: the host
+                               has always given one */
     void *known[2];                /* streams that the driver has accepted, by
                                       gh_lane */
     bool is_known[2];

@@ -16,14 +16,14 @@
 #include <string.h>
 
 /* Of a task: its step, and its number in its lane, from 1. */
-struct place {
+struct position {
     uint32_t step, turn;
 };
 
 struct making {
     const struct gh_tasks *tasks;
     struct gh_walk *walk;
-    struct place *places;
+    struct position *positions;
     uint32_t *known;   /* by step: `reach` of its lane when it begins */
     uint32_t turns[2]; /* number of tasks of each lane so far */
     uint32_t reach[2]; /* by lane; see above */
@@ -50,14 +50,14 @@ static void wait_for(struct making *m, struct gh_step *step)
         }
         return;
     }
-    before = &m->walk->steps[m->places[task->after].step];
+    before = &m->walk->steps[m->positions[task->after].step];
     if (before->lane == step->lane ||
-        m->places[task->after].turn <= m->reach[step->lane]) {
+        m->positions[task->after].turn <= m->reach[step->lane]) {
         return;
     }
     step->wait = mark_of(&m->tasks->all[before->task], before->lane);
     before->mark = step->wait;
-    m->reach[step->lane] = m->places[task->after].turn;
+    m->reach[step->lane] = m->positions[task->after].turn;
     m->walk->waits++;
 }
 
@@ -85,7 +85,7 @@ static void add_step(struct making *m, uint32_t task, bool serial)
     step->task = task;
     step->lane = serial ? GH_LANE_COMPUTE : m->tasks->all[task].lane;
     step->flags = flags_of(m->tasks, task);
-    m->places[task] = (struct place){ walk->n, ++m->turns[step->lane] };
+    m->positions[task] = (struct position){ walk->n, ++m->turns[step->lane] };
     wait_for(m, step);
     m->known[walk->n] = m->reach[step->lane];
     walk->n++;
@@ -109,11 +109,11 @@ static bool has_read(const struct making *m, const struct gh_life *life,
                      uint32_t step)
 {
     for (uint32_t i = 0; i < life->n_readers; i++) {
-        const struct place *place = &m->places[life->readers[i]];
+        const struct position *at = &m->positions[life->readers[i]];
 
-        if (place->step > step ||
-            (m->walk->steps[place->step].lane != m->walk->steps[step].lane &&
-             place->turn > m->known[step])) {
+        if (at->step > step ||
+            (m->walk->steps[at->step].lane != m->walk->steps[step].lane &&
+             at->turn > m->known[step])) {
             return false;
         }
     }
@@ -180,9 +180,9 @@ gh_status gh_walk_make(const struct gh_plan *plan,
 
     memset(walk, 0, sizeof(*walk));
     walk->steps = calloc(tasks->n + 1, sizeof(*walk->steps));
-    m.places = calloc(tasks->n + 1, sizeof(*m.places));
+    m.positions = calloc(tasks->n + 1, sizeof(*m.positions));
     m.known = calloc(tasks->n + 1, sizeof(*m.known));
-    if (walk->steps == NULL || m.places == NULL || m.known == NULL) {
+    if (walk->steps == NULL || m.positions == NULL || m.known == NULL) {
         status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a schedule");
         goto out;
     }
@@ -195,7 +195,7 @@ gh_status gh_walk_make(const struct gh_plan *plan,
     status = add_releases(&m, plan, err);
 
 out:
-    free(m.places);
+    free(m.positions);
     free(m.known);
     if (status != GH_OK) {
         gh_walk_free(walk);

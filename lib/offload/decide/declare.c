@@ -2,7 +2,7 @@
  * declare.c - a host says which groups there are, in the place of a profile.
  *
  * What the first step would have shown is put into the table, as if each group
- * had been saved and committed once; then settle.c decides as ever.
+ * had been saved and committed once; then decide.c decides as ever.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,12 +11,12 @@
 #include "offload/decide/declare.h"
 
 #include "base/error.h"
-#include "offload/decide/settle.h"
+#include "offload/decide/decide.h"
 #include "offload/groups/group.h"
 
 /* A pass may save a group of any layer: doc/hello-offload.c saves that of the
  * next one.  So both need only exist. */
-static gh_status check_place(const struct gh_offload *o,
+static gh_status check_layer(const struct gh_offload *o,
                              const gh_offload_declared *d, gh_error *err)
 {
     if (d->segment >= o->plan->n_segments) {
@@ -71,7 +71,7 @@ static gh_status add(struct gh_offload *o, const gh_offload_declared *d,
     group->elsewhere = (d->flags & GH_DECLARED_ELSEWHERE) != 0;
     group->late = (d->flags & GH_DECLARED_LATE) != 0;
     group->placed = true;
-    group->place = o->places++;
+    group->commit_order = o->n_committed++;
     return GH_OK;
 }
 
@@ -92,7 +92,7 @@ static gh_status check(const struct gh_offload *o, uint32_t in_flight,
     return GH_OK;
 }
 
-gh_status gh_offload_settle_declared(struct gh_offload *o,
+gh_status gh_offload_decide_declared(struct gh_offload *o,
                                      const gh_offload_declared *groups,
                                      uint32_t n, uint32_t in_flight,
                                      gh_error *err)
@@ -102,17 +102,17 @@ gh_status gh_offload_settle_declared(struct gh_offload *o,
     const bool empty = status == GH_OK;
 
     for (uint32_t i = 0; i < n && status == GH_OK; i++) {
-        status = check_place(o, &groups[i], err);
+        status = check_layer(o, &groups[i], err);
         if (status == GH_OK) {
             status = add(o, &groups[i], err);
         }
     }
     if (status == GH_OK) {
         o->in_flight = in_flight;
-        status = gh_settle(o, err);
+        status = gh_offload_decide(o, err);
     } else if (empty) {
         gh_table_free(&o->table);
-        o->places = 0;
+        o->n_committed = 0;
     }
     gh_device_leave(o->dev, before);
     return status;

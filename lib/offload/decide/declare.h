@@ -8,7 +8,7 @@
 
 #include "offload/groups/state.h"
 
-gh_status gh_offload_settle_declared(struct gh_offload *offload,
+gh_status gh_offload_decide_declared(struct gh_offload *offload,
                                      const gh_offload_declared *groups,
                                      uint32_t n, uint32_t in_flight,
                                      gh_error *err);

@@ -330,7 +330,7 @@ struct work {
 };
 
 /* Compares the exchanges whose times are known both ways. */
-static void settle(struct gh_offload *o, struct gh_policy_group *groups,
+static void decide(struct gh_offload *o, struct gh_policy_group *groups,
                    uint32_t n, const struct work *w)
 {
     const struct gh_exchanges *x = o->exchanges;
@@ -368,7 +368,7 @@ static void settle(struct gh_offload *o, struct gh_policy_group *groups,
     say(o, longer > 0.0 ? longer : 0.0, alone, kept);
 }
 
-void gh_exchanges_settle(struct gh_offload *o, struct gh_policy_group *groups,
+void gh_exchanges_decide(struct gh_offload *o, struct gh_policy_group *groups,
                          uint32_t n)
 {
     struct work w;
@@ -381,7 +381,7 @@ void gh_exchanges_settle(struct gh_offload *o, struct gh_policy_group *groups,
     if (w.beside != NULL && w.spans != NULL && read_all(o)) {
         w.going = w.beside + n;
         w.n_spans = read_copies(o, groups, n, w.spans);
-        settle(o, groups, n, &w);
+        decide(o, groups, n, &w);
     }
     free(w.beside);
     free(w.spans);

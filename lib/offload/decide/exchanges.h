@@ -49,7 +49,7 @@ void gh_exchange_end(struct gh_offload *offload, void *stream);
 /* Sets the fate of the groups that would slow exchanges.  `groups` is in the
  * order of the table.  Reads gh_offload.measure, so it is called before that is
  * freed.  Waits for the device. */
-void gh_exchanges_settle(struct gh_offload *offload,
+void gh_exchanges_decide(struct gh_offload *offload,
                          struct gh_policy_group *groups, uint32_t n);
 
 /* Chooses groups that stay, and returns their number: the one with the longest

@@ -176,11 +176,11 @@ static void say_module(struct gh_offload *o, const struct gh_policy *policy,
         name++;
     }
     stay_text(&m, stay, sizeof(stay));
-    if (goes != 0 && memory.out_places == memory.places) {
-        snprintf(rings, sizeof(rings), ", in two rings of %u", memory.places);
+    if (goes != 0 && memory.out_buffers == memory.buffers) {
+        snprintf(rings, sizeof(rings), ", in two rings of %u", memory.buffers);
     } else if (goes != 0) {
         snprintf(rings, sizeof(rings), ", in rings of %u out and %u back",
-                 memory.out_places, memory.places);
+                 memory.out_buffers, memory.buffers);
     }
     gh_log_line(o->log, GH_LOG_INFO,
                 "offload%s: %u of %u groups go; %.1f MiB on the device%s in "

@@ -22,9 +22,9 @@ bool gh_group_is_lent(const struct gh_offload *o,
 }
 
 /* Tensors of the host's own may overlap: those bytes are counted once. */
-static void split_own(const struct gh_offload *o,
-                      const gh_offload_group *wanted, bool goes,
-                      struct gh_split *split)
+static void split_host_owned(const struct gh_offload *o,
+                             const gh_offload_group *wanted, bool goes,
+                             struct gh_split *split)
 {
     struct gh_host_owned own;
 
@@ -50,7 +50,7 @@ struct gh_split gh_group_split(const struct gh_offload *o,
         split.layout = (split.layout ^ bytes) * UINT64_C(1099511628211);
     }
     if (gh_is_host_owned(wanted)) {
-        split_own(o, wanted, goes, &split);
+        split_host_owned(o, wanted, goes, &split);
     }
     return split;
 }

@@ -150,10 +150,10 @@ enum gh_host_owned_mode gh_host_owned_choose(bool goes, bool lent, bool eager)
 
 gh_status gh_host_owned_make(struct gh_instance *i, gh_error *err)
 {
-    if (i->own == NULL) {
-        i->own = calloc(1, sizeof(*i->own));
+    if (i->host_memory == NULL) {
+        i->host_memory = calloc(1, sizeof(*i->host_memory));
     }
-    return i->own != NULL
+    return i->host_memory != NULL
                ? GH_OK
                : gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a group");
 }
@@ -304,7 +304,8 @@ gh_status gh_host_owned_bring(struct gh_offload *o, const struct gh_instance *i,
         if (to->goes || to->bytes == 0) {
             continue;
         }
-        from = base_of(i->own, &i->own->spans[s], NULL, i->held);
+        from =
+            base_of(i->host_memory, &i->host_memory->spans[s], NULL, i->held);
         if (from != to->from) {
             status =
                 gh_device_copy(o->dev, to->from, from, to->bytes, stream, err);

@@ -52,7 +52,8 @@ static inline bool gh_is_host_owned(const gh_offload_group *wanted)
 
 static inline bool gh_instance_is_host_owned(const struct gh_instance *instance)
 {
-    return instance->own != NULL && instance->own->mode != GH_HOST_OWNED_NOT;
+    return instance->host_memory != NULL &&
+           instance->host_memory->mode != GH_HOST_OWNED_NOT;
 }
 
 /* Finds the spans, and where each lies if the part that can go goes, or stays.
@@ -67,7 +68,7 @@ void gh_host_owned_split(const struct gh_offload *offload,
  * its again. */
 enum gh_host_owned_mode gh_host_owned_choose(bool goes, bool lent, bool eager);
 
-/* Makes instance->own, once. */
+/* Makes instance->host_memory, once. */
 gh_status gh_host_owned_make(struct gh_instance *instance, gh_error *err);
 void gh_host_owned_copy(struct gh_host_owned *to,
                         const struct gh_host_owned *from);
@@ -75,8 +76,8 @@ void gh_host_owned_copy(struct gh_host_owned *to,
 /* Resets the mode, as the next flight may have no tensors of the host's own. */
 static inline void gh_host_owned_forget(struct gh_instance *instance)
 {
-    if (instance->own != NULL) {
-        instance->own->mode = GH_HOST_OWNED_NOT;
+    if (instance->host_memory != NULL) {
+        instance->host_memory->mode = GH_HOST_OWNED_NOT;
     }
 }
 /* The error for a commit by another pass than the one that has saved. */

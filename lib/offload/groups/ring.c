@@ -101,12 +101,12 @@ struct gh_ring_buffer *gh_ring_before(const struct gh_ring *ring,
                                       const struct gh_ring_buffer *buffer,
                                       uint32_t n)
 {
-    if (n == 0 || n >= ring->places) {
+    if (n == 0 || n >= ring->n_indexed) {
         return NULL;
     }
-    for (uint32_t i = 0; i < ring->places; i++) {
+    for (uint32_t i = 0; i < ring->n_indexed; i++) {
         if (ring->buffers[i] == buffer) {
-            return ring->buffers[(i + ring->places - n) % ring->places];
+            return ring->buffers[(i + ring->n_indexed - n) % ring->n_indexed];
         }
     }
     return NULL;

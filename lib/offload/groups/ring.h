@@ -28,8 +28,9 @@ struct gh_ring_buffer {
 struct gh_ring {
     uint64_t bytes; /* of each buffer */
     uint32_t n;
-    uint32_t places; /* the first of them, which groups have by gh_ring_place();
-                        the others are for passes that run eagerly */
+    uint32_t n_indexed; /* the first of them, which groups have by
+                        gh_ring_buffer_of(); the others are for passes that run
+                        eagerly */
     struct gh_ring_buffer **buffers;
     uint64_t turns;
 };

@@ -55,14 +55,14 @@ struct gh_offload {
     struct gh_instance *first_queued, *last_queued;
     bool trains;         /* a pass of this step has a backward */
     bool trains_without; /* a step of such passes has offloaded nothing */
-    uint32_t places;     /* given to groups, in the profile */
+    uint32_t n_committed; /* groups, in the profile */
     uint32_t in_flight;  /* microbatches, as declared; 0: not */
     bool pool_said;
     struct gh_spans *spans;         /* of the trace; NULL: none */
     struct gh_measure *measure;     /* NULL: nothing is measured */
     struct gh_exchanges *exchanges; /* NULL: none is compared */
     uint64_t profile_steps;         /* that had ended when it was settled */
-    uint32_t settled_steps;         /* that have ended since */
+    uint32_t decided_steps;         /* that have ended since */
     uint64_t shown_steps;           /* that have shown all groups */
     struct gh_forecast forecast;
     gh_offload_stats stats;

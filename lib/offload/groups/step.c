@@ -14,7 +14,7 @@
 void gh_offload_step_free(struct gh_offload_step *step)
 {
     free(step->runs);
-    free(step->own);
+    free(step->host_memory);
 }
 
 void gh_offload_script_free(struct gh_offload_script *script)

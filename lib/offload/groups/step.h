@@ -32,9 +32,9 @@ struct gh_offload_step {
     uint64_t layout;     /* of the tensors: struct gh_split */
     struct gh_run *runs; /* SAVE: of what goes */
     uint32_t n_runs;
-    struct gh_host_owned *own; /* SAVE, LOAD: of what is the host's own; NULL:
-                           the library's.  What stays is `from` there for a
-                           graph that loads it */
+    struct gh_host_owned *host_memory; /* SAVE, LOAD: of what is the host's own;
+                           NULL: the library's.  What stays is `from` there for
+                           a graph that loads it */
 };
 struct gh_offload_script {
     struct gh_offload_step *steps;

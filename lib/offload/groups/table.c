@@ -24,7 +24,7 @@ static void free_instance(struct gh_table *table, struct gh_instance *instance)
     gh_device_event_destroy(table->memory->streams->dev, instance->ended);
     gh_memory_free(table->memory, instance->kept, instance->kept_bytes);
     gh_memory_free(table->memory, instance->wider, instance->wider_bytes);
-    free(instance->own);
+    free(instance->host_memory);
 }
 
 static void free_group(struct gh_table *table, struct gh_group *group)

@@ -39,7 +39,7 @@ struct gh_group {
     bool elsewhere; /* GH_DECLARED_ELSEWHERE */
     bool late;      /* GH_DECLARED_LATE */
     bool growth_said;
-    uint32_t place;   /* in the order of first commits, in the profile */
+    uint32_t commit_order; /* in the order of first commits, in the profile */
     uint32_t ordinal; /* among the groups of its class */
     struct gh_size_class *size_class; /* NULL: nothing of it goes */
     struct gh_instance *of_slot;      /* max_slots of them */
@@ -84,7 +84,7 @@ struct gh_instance {
     struct gh_run runs[GH_MAX_GROUP];
     uint32_t n_runs;
     struct gh_host_owned
-        *own;             /* NULL: none of its flights was the host's own */
+        *host_memory;     /* NULL: none of its flights was the host's own */
     struct gh_loan *loan; /* the object that its memory is of; NULL: none */
     struct gh_ring_buffer *out, *back;
     struct gh_pinned_block *block;

@@ -28,8 +28,8 @@ static gh_status choose_back(struct gh_offload *o, const struct gh_instance *i,
     if (status != GH_OK) {
         return status;
     }
-    if (ring->places != 0) {
-        *back_p = gh_ring_place(ring, i->group, i->slot);
+    if (ring->n_indexed != 0) {
+        *back_p = gh_ring_buffer_of(ring, i->group, i->slot);
         if ((*back_p)->holder == NULL ||
             (*back_p)->holder->state == GH_INSTANCE_BACK) {
             return GH_OK;
@@ -66,7 +66,7 @@ static void lay_out(const struct gh_offload *o, const struct gh_instance *i,
     void *moved = i->goes ? i->back->address : NULL;
 
     if (gh_instance_is_host_owned(i)) {
-        gh_host_owned_lay_out(i->own, wanted, moved, i->held);
+        gh_host_owned_lay_out(i->host_memory, wanted, moved, i->held);
     } else {
         gh_group_lay_out(o, wanted, i->goes, moved, i->held);
     }
@@ -77,9 +77,9 @@ static gh_status check_tensors(const struct gh_offload *o,
                                const gh_offload_group *wanted, gh_error *err)
 {
     if (gh_instance_is_host_owned(i)) {
-        return gh_host_owned_fits(i->own, wanted)
+        return gh_host_owned_fits(i->host_memory, wanted)
                    ? GH_OK
-                   : gh_host_owned_refuse_load(o, i->own, wanted, err);
+                   : gh_host_owned_refuse_load(o, i->host_memory, wanted, err);
     }
     return gh_group_split(o, wanted, i->goes).layout == i->layout
                ? GH_OK

@@ -32,8 +32,8 @@ static gh_status choose_out(struct gh_offload *o, const struct gh_instance *i,
     if (status != GH_OK) {
         return status;
     }
-    if (ring->places != 0) {
-        *out_p = gh_ring_place(ring, i->group, i->slot);
+    if (ring->n_indexed != 0) {
+        *out_p = gh_ring_buffer_of(ring, i->group, i->slot);
         if ((*out_p)->holder == NULL ||
             (*out_p)->holder->state == GH_INSTANCE_QUEUED) {
             return GH_OK;
@@ -125,11 +125,11 @@ static gh_status begin_to_stay(struct gh_offload *o, struct gh_instance *i,
 
 /* Saves tensors that lie where the host has put them.  i->goes is settled by
  * now. */
-static gh_status save_own(struct gh_offload *o, struct gh_instance *i,
-                          const gh_offload_group *wanted, bool lent,
-                          gh_error *err)
+static gh_status save_host_owned(struct gh_offload *o, struct gh_instance *i,
+                                 const gh_offload_group *wanted, bool lent,
+                                 gh_error *err)
 {
-    struct gh_host_owned *own = i->own;
+    struct gh_host_owned *own = i->host_memory;
     const bool needed = !i->for_nobody;
     gh_status status;
 
@@ -215,7 +215,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
         status = begin_to_go(o, i, split.goes, lent, err);
     }
     if (status == GH_OK) {
-        status = own ? save_own(o, i, wanted, lent, err)
+        status = own ? save_host_owned(o, i, wanted, lent, err)
                      : save_given(o, i, wanted, err);
     }
     if (status != GH_OK) {
@@ -260,14 +260,14 @@ static gh_status mark_written(struct gh_offload *o, const struct gh_instance *i,
 
 /* Commits tensors that lie where the host has put them.  They are copied from
  * there: now to a buffer, or later by the copy out. */
-static gh_status commit_own(struct gh_offload *o, struct gh_instance *i,
-                            gh_error *err)
+static gh_status commit_host_owned(struct gh_offload *o, struct gh_instance *i,
+                                   gh_error *err)
 {
-    gh_status status =
-        gh_host_owned_stage(o, i->own, i->out != NULL ? i->out->address : NULL,
-                            i->held, i->stream, err);
+    gh_status status = gh_host_owned_stage(
+        o, i->host_memory, i->out != NULL ? i->out->address : NULL, i->held,
+        i->stream, err);
 
-    return status == GH_OK && i->own->mode == GH_HOST_OWNED_DIRECT
+    return status == GH_OK && i->host_memory->mode == GH_HOST_OWNED_DIRECT
                ? mark_written(o, i, err)
                : status;
 }
@@ -305,7 +305,7 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
     }
     if (!i->group->placed && !at->forward_only && !at->paused) {
         i->group->placed = true;
-        i->group->place = o->places++;
+        i->group->commit_order = o->n_committed++;
     }
     i->stream = at->stream;
     if (gh_is_measured(o)) {
@@ -316,7 +316,7 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
         return GH_OK;
     }
     if (gh_instance_is_host_owned(i)) {
-        status = commit_own(o, i, err);
+        status = commit_host_owned(o, i, err);
     }
     if (status == GH_OK && i->out != NULL) {
         status = mark_filled(o, i, err);

@@ -42,8 +42,8 @@ static gh_status begin_save(struct gh_offload *o,
     i->stays = step->stays;
     i->layout = step->layout;
     gh_host_owned_forget(i);
-    if (step->own != NULL) {
-        gh_host_owned_copy(i->own, step->own);
+    if (step->host_memory != NULL) {
+        gh_host_owned_copy(i->host_memory, step->host_memory);
     }
     if (step->buffer != NULL) {
         i->n_runs = step->n_runs;
@@ -58,8 +58,8 @@ static gh_status begin_save(struct gh_offload *o,
 
 /* The error for a group that is elsewhere than where the graph reads or writes
  * it. */
-static gh_status refuse_place(const struct gh_offload *o,
-                              const struct gh_instance *i, gh_error *err)
+static gh_status refuse_address(const struct gh_offload *o,
+                                const struct gh_instance *i, gh_error *err)
 {
     return gh_fail(err, GH_ERR_STATE,
                    "offload: %s has another place or other bytes in this "
@@ -80,7 +80,7 @@ static gh_status check_begun(const struct gh_offload *o,
     if ((commits ? i->out : i->back) != step->buffer ||
         gh_script_is_temporary(i) || i->layout != step->layout ||
         (commits && gh_instance_is_host_owned(i))) {
-        return refuse_place(o, i, err);
+        return refuse_address(o, i, err);
     }
     return GH_OK;
 }
@@ -97,15 +97,15 @@ static gh_status begin_load(struct gh_offload *o,
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
     if (i->goes != (step->buffer != NULL) || i->layout != step->layout ||
-        gh_instance_is_host_owned(i) != (step->own != NULL) ||
-        (step->own == NULL && gh_script_holds_other(i, step->stays))) {
-        return refuse_place(o, i, err);
+        gh_instance_is_host_owned(i) != (step->host_memory != NULL) ||
+        (step->host_memory == NULL && gh_script_holds_other(i, step->stays))) {
+        return refuse_address(o, i, err);
     }
     i->pass = at->pass;
     i->stream = at->stream;
     i->said = false;
-    if (step->own != NULL) {
-        status = gh_host_owned_bring(o, i, step->own, at->stream, err);
+    if (step->host_memory != NULL) {
+        status = gh_host_owned_bring(o, i, step->host_memory, at->stream, err);
     }
     return status == GH_OK && i->goes
                ? gh_move_back(o, i, step->buffer, false, err)

@@ -21,14 +21,14 @@
 
 /* The buffer that a group has in a slot, always the same: a flight after the
  * other goes on round the ring. */
-static inline struct gh_ring_buffer *gh_ring_place(const struct gh_ring *ring,
-                                                   const struct gh_group *group,
-                                                   uint32_t slot)
+static inline struct gh_ring_buffer *
+gh_ring_buffer_of(const struct gh_ring *ring, const struct gh_group *group,
+                  uint32_t slot)
 {
     const uint64_t turn =
         slot == GH_SLOT_NONE ? 0 : (uint64_t)slot * group->size_class->n_groups;
 
-    return ring->buffers[(group->ordinal + turn) % ring->places];
+    return ring->buffers[(group->ordinal + turn) % ring->n_indexed];
 }
 
 /* ---- copy_out.c -------------------------------------------------------- */

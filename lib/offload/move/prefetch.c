@@ -36,7 +36,8 @@ void gh_move_prefetch(struct gh_offload *o, const struct gh_instance *from)
         if (i->state != GH_INSTANCE_AWAY) {
             continue;
         }
-        back = gh_ring_place(&i->group->size_class->back, i->group, i->slot);
+        back =
+            gh_ring_buffer_of(&i->group->size_class->back, i->group, i->slot);
         if (back->holder == NULL) {
             (void)gh_move_back(o, i, back, true, NULL);
         }

@@ -13,10 +13,10 @@
 
 #include <stdlib.h>
 
-static gh_status make_own(struct gh_offload_step *step, gh_error *err)
+static gh_status make_host_owned(struct gh_offload_step *step, gh_error *err)
 {
-    step->own = calloc(1, sizeof(*step->own));
-    if (step->own == NULL) {
+    step->host_memory = calloc(1, sizeof(*step->host_memory));
+    if (step->host_memory == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }
     return gh_host_owned_make(step->instance, err);
@@ -28,16 +28,16 @@ gh_status gh_host_owned_record_save(const struct gh_offload *o,
                                     struct gh_offload_step *step, gh_error *err)
 {
     const bool goes = step->buffer != NULL;
-    gh_status status = make_own(step, err);
+    gh_status status = make_host_owned(step, err);
 
     if (status != GH_OK) {
         return status;
     }
-    gh_host_owned_lay(o, wanted, goes, step->own);
-    step->own->by_graph = true;
-    step->own->mode =
+    gh_host_owned_lay(o, wanted, goes, step->host_memory);
+    step->host_memory->by_graph = true;
+    step->host_memory->mode =
         gh_host_owned_choose(goes, gh_group_is_lent(o, wanted), false);
-    if (step->own->mode == GH_HOST_OWNED_STAYS) {
+    if (step->host_memory->mode == GH_HOST_OWNED_STAYS) {
         step->stays = 0;
     }
     return GH_OK;
@@ -66,13 +66,14 @@ gh_status gh_host_owned_record_commit(struct gh_offload *o,
         gh_status status;
 
         if (save->instance != step->instance || save->verb != GH_OFFLOAD_SAVE ||
-            save->own == NULL) {
+            save->host_memory == NULL) {
             continue;
         }
         status = gh_host_owned_stage(
-            o, save->own, save->buffer != NULL ? save->buffer->address : NULL,
+            o, save->host_memory,
+            save->buffer != NULL ? save->buffer->address : NULL,
             step->instance->kept, at->stream, err);
-        if (status == GH_OK && save->own->mode != GH_HOST_OWNED_STAYS) {
+        if (status == GH_OK && save->host_memory->mode != GH_HOST_OWNED_STAYS) {
             gh_loans_end_instance(&o->loans, step->instance);
         }
         return status;
@@ -88,23 +89,24 @@ gh_status gh_host_owned_record_load(struct gh_offload *o,
     const bool goes = step->buffer != NULL;
     gh_status status;
 
-    if (!gh_host_owned_fits(i->own, wanted)) {
-        return gh_host_owned_refuse_load(o, i->own, wanted, err);
+    if (!gh_host_owned_fits(i->host_memory, wanted)) {
+        return gh_host_owned_refuse_load(o, i->host_memory, wanted, err);
     }
-    status = make_own(step, err);
+    status = make_host_owned(step, err);
     if (status != GH_OK) {
         return status;
     }
-    gh_host_owned_copy(step->own, i->own);
-    gh_host_owned_split(o, step->own, goes);
+    gh_host_owned_copy(step->host_memory, i->host_memory);
+    gh_host_owned_split(o, step->host_memory, goes);
     step->layout = i->layout;
-    if (goes || !i->own->by_graph || i->own->mode != GH_HOST_OWNED_STAYS) {
-        step->own->mode = GH_HOST_OWNED_STAGED;
-        step->stays = step->own->stays;
+    if (goes || !i->host_memory->by_graph ||
+        i->host_memory->mode != GH_HOST_OWNED_STAYS) {
+        step->host_memory->mode = GH_HOST_OWNED_STAGED;
+        step->stays = step->host_memory->stays;
     }
     status = gh_group_keep_for_graph(o, i, step->stays, err);
     if (status == GH_OK) {
-        gh_host_owned_fix(step->own, i->kept);
+        gh_host_owned_fix(step->host_memory, i->kept);
     }
     return status;
 }

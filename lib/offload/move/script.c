@@ -33,9 +33,10 @@ static gh_status keep_runs(const struct gh_offload *o,
     if (step->runs == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }
-    step->n_runs = step->own != NULL
-                       ? gh_host_owned_find_runs(step->own, false, step->runs)
-                       : gh_group_find_runs(o, wanted, step->runs);
+    step->n_runs =
+        step->host_memory != NULL
+            ? gh_host_owned_find_runs(step->host_memory, false, step->runs)
+            : gh_group_find_runs(o, wanted, step->runs);
     return GH_OK;
 }
 
@@ -86,10 +87,11 @@ static gh_status check_turn(const struct gh_offload *o,
 
 /* One graph cannot use a buffer for two groups: the second would wait for a
  * copy that is issued only after the launch. */
-static gh_status check_place(const struct gh_offload *o,
-                             const struct gh_offload_script *script,
-                             const struct gh_instance *i,
-                             const struct gh_ring_buffer *buffer, gh_error *err)
+static gh_status check_buffer(const struct gh_offload *o,
+                              const struct gh_offload_script *script,
+                              const struct gh_instance *i,
+                              const struct gh_ring_buffer *buffer,
+                              gh_error *err)
 {
     for (uint32_t s = 0; s < script->n; s++) {
         if (script->steps[s].buffer == buffer) {
@@ -178,9 +180,10 @@ static gh_status record_save(struct gh_offload *o,
     }
     if (o->profiled && group->fate == GH_FATE_GOES && split.goes != 0 &&
         is_ringed(o, script, step.instance)) {
-        step.buffer = gh_ring_place(&group->size_class->out, group, at->slot);
+        step.buffer =
+            gh_ring_buffer_of(&group->size_class->out, group, at->slot);
         step.goes = split.goes;
-        status = check_place(o, script, step.instance, step.buffer, err);
+        status = check_buffer(o, script, step.instance, step.buffer, err);
         if (status == GH_OK) {
             status = gh_device_event_wait_in_graph(o->dev, at->stream,
                                                    step.buffer->read, err);
@@ -207,7 +210,7 @@ static gh_status record_save(struct gh_offload *o,
         return status;
     }
     gh_group_learn(o, at, group, &split, size_class);
-    if (step.own != NULL) {
+    if (step.host_memory != NULL) {
         step.instance->recorded |= step.stays != 0;
         return gh_host_owned_record_lend(o, at, wanted, &step, err);
     }
@@ -219,12 +222,13 @@ static gh_status record_save(struct gh_offload *o,
 }
 
 /* The buffer that graphs of this slot use for the group.  NULL: it has none. */
-static struct gh_ring_buffer *place_of(struct gh_ring *ring,
-                                       const struct gh_instance *i,
-                                       const struct gh_offload_at *at)
+static struct gh_ring_buffer *buffer_of(struct gh_ring *ring,
+                                        const struct gh_instance *i,
+                                        const struct gh_offload_at *at)
 {
-    return i->group->fate == GH_FATE_GOES && !i->unpinned && ring->places != 0
-               ? gh_ring_place(ring, i->group, at->slot)
+    return i->group->fate == GH_FATE_GOES && !i->unpinned &&
+                   ring->n_indexed != 0
+               ? gh_ring_buffer_of(ring, i->group, at->slot)
                : NULL;
 }
 
@@ -264,7 +268,7 @@ static gh_status find_end(const struct gh_offload *o,
     }
     if (size_class != NULL) {
         step->buffer =
-            place_of(commits ? &size_class->out : &size_class->back, i, at);
+            buffer_of(commits ? &size_class->out : &size_class->back, i, at);
     }
     return GH_OK;
 }
@@ -355,10 +359,11 @@ static void lay_out(const struct gh_offload *o,
 {
     void *moved = step->buffer != NULL ? step->buffer->address : NULL;
 
-    if (step->own == NULL) {
+    if (step->host_memory == NULL) {
         gh_group_lay_out(o, wanted, moved != NULL, moved, step->instance->kept);
     } else {
-        gh_host_owned_lay_out(step->own, wanted, moved, step->instance->kept);
+        gh_host_owned_lay_out(step->host_memory, wanted, moved,
+                              step->instance->kept);
     }
 }
 
@@ -380,13 +385,13 @@ static gh_status record_load(struct gh_offload *o,
         return status;
     }
     if (i->group->size_class != NULL) {
-        step.buffer = place_of(&i->group->size_class->back, i, at);
+        step.buffer = buffer_of(&i->group->size_class->back, i, at);
     }
     status = gh_instance_is_host_owned(i)
                  ? gh_host_owned_record_load(o, wanted, &step, err)
                  : find_given(o, wanted, &step, err);
     if (status == GH_OK && step.buffer != NULL) {
-        status = check_place(o, script, i, step.buffer, err);
+        status = check_buffer(o, script, i, step.buffer, err);
         if (status == GH_OK) {
             status = gh_device_event_wait_in_graph(o->dev, at->stream,
                                                    step.buffer->filled, err);
@@ -400,7 +405,7 @@ static gh_status record_load(struct gh_offload *o,
     if (status != GH_OK) {
         return status;
     }
-    i->recorded |= step.own == NULL || step.stays != 0;
+    i->recorded |= step.host_memory == NULL || step.stays != 0;
     lay_out(o, &step, wanted);
     return GH_OK;
 }

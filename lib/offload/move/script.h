@@ -26,7 +26,8 @@ static inline bool gh_script_is_lent(const struct gh_instance *i)
 {
     return i->state == GH_INSTANCE_READING && i->said &&
            gh_instance_is_host_owned(i) &&
-           i->own->mode == GH_HOST_OWNED_STAYS && i->own->stays != 0;
+           i->host_memory->mode == GH_HOST_OWNED_STAYS &&
+           i->host_memory->stays != 0;
 }
 
 /* Whether it is in a place of this time only, which no graph can know. */

@@ -25,7 +25,7 @@ enum {
     N = 4,
     RANK = 1,
     OTHER = 2, /* the rank whose words are changed */
-    ROW = 128, /* bytes of a row of signs */
+    ROW = 128, /* bytes of a row of flags */
     SETTINGS = 7 /* words that are compared */
 };
 
@@ -306,7 +306,7 @@ void gh_device_host_free(struct gh_device *dev, void *address)
     drop(address);
 }
 
-/* The rows of signs that are read: READY and ARRIVED, or GONE. */
+/* The rows of flags that are read: READY and ARRIVED, or GONE. */
 gh_status gh_device_copy_out(struct gh_device *dev, void *host,
                              const void *device, uint64_t bytes, void *stream,
                              gh_error *error)
@@ -357,7 +357,7 @@ gh_status gh_device_put(struct gh_device *dev, void *dst, const void *src,
     (void)dst;
     (void)src;
     (void)error;
-    if (bytes > 1) { /* no sign */
+    if (bytes > 1) { /* no flag */
         put_on[n_puts++ % N] = stream;
     }
     note("put%d ", (int)bytes);
@@ -955,7 +955,7 @@ static void test_many_missed(void)
     char text[64];
 
     x->n = 11;
-    is_int(gh_signs_missed(x, text, sizeof(text)), 10,
+    is_int(gh_flags_missed(x, text, sizeof(text)), 10,
            "of eleven ranks ten have not come");
     is_str(text, "0, 2, 3, 4, 5, 6, 7, 8", "the first eight are named");
     x->n = N;

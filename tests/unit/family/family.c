@@ -513,19 +513,19 @@ static void test_a_path_is_read_to_its_end(void)
 {
     static const char text[] = "/one:/two";
     char *path = tap_before_the_end(sizeof(text));
-    struct gh_family_places places;
+    struct gh_family_dirs dirs;
 
     memcpy(path, text, sizeof(text));
-    gh_family_places_start(&places, path);
-    ok(gh_family_places_next(&places) && places.named &&
-           strcmp(places.directory, "/one") == 0,
+    gh_family_dirs_start(&dirs, path);
+    ok(gh_family_dirs_next(&dirs) && dirs.named &&
+           strcmp(dirs.directory, "/one") == 0,
        "the first place of a path is the first");
-    ok(gh_family_places_next(&places) && places.named &&
-           strcmp(places.directory, "/two") == 0,
+    ok(gh_family_dirs_next(&dirs) && dirs.named &&
+           strcmp(dirs.directory, "/two") == 0,
        "the second is the second");
-    ok(!gh_family_places_repeat(&places),
+    ok(!gh_family_dirs_repeat(&dirs),
        "two that are not there are not the same");
-    ok(gh_family_places_next(&places) && !places.named,
+    ok(gh_family_dirs_next(&dirs) && !dirs.named,
        "and what comes after is not the path's");
     tap_give_back(path, sizeof(text));
 }

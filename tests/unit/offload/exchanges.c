@@ -99,7 +99,7 @@ static void settle_with(double beside_ns, double apart_ns,
     exchange(apart_ns);
     gh_exchanges_go_on(o);
     groups[0] = (struct gh_policy_group){ .fate = GH_FATE_GOES };
-    gh_exchanges_settle(o, groups, 1);
+    gh_exchanges_decide(o, groups, 1);
 }
 
 static void test_groups_that_slow_exchanges(void)

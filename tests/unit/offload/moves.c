@@ -53,7 +53,7 @@ static void test_rings(void)
                                          { .turn = 5 },
                                          { .turn = 9 } };
     struct gh_ring_buffer *all[] = { &buffers[0], &buffers[1], &buffers[2] };
-    struct gh_ring ring = { .n = 3, .places = 3, .buffers = all };
+    struct gh_ring ring = { .n = 3, .n_indexed = 3, .buffers = all };
     struct gh_instance holder;
 
     ok(gh_ring_oldest(&ring) == &buffers[1],
@@ -578,14 +578,14 @@ static void test_a_declared_number_in_flight(void)
                                   .bytes = BYTES };
 
     begin(NULL);
-    is_status(gh_offload_settle_declared(o, &group, 1, 0, &err),
-              GH_ERR_INVALID, &err, "no microbatch in flight is refused");
-    is_status(gh_offload_settle_declared(o, &group, 1,
-                                         GH_MAX_MICROBATCHES + 1, &err),
-              GH_ERR_INVALID, &err, "so are more than there may be");
-    is_status(gh_offload_settle_declared(o, &group, 1, GH_MAX_MICROBATCHES,
-                                         &err),
-              GH_OK, &err, "and the most are not");
+    is_status(gh_offload_decide_declared(o, &group, 1, 0, &err), GH_ERR_INVALID,
+              &err, "no microbatch in flight is refused");
+    is_status(
+        gh_offload_decide_declared(o, &group, 1, GH_MAX_MICROBATCHES + 1, &err),
+        GH_ERR_INVALID, &err, "so are more than there may be");
+    is_status(
+        gh_offload_decide_declared(o, &group, 1, GH_MAX_MICROBATCHES, &err),
+        GH_OK, &err, "and the most are not");
     end();
 }
 

@@ -71,7 +71,7 @@ static void end_script(void)
 static void test_one_buffer_twice(void)
 {
     begin_profiled(NULL);
-    is_int(o->table.classes[0]->out.places, 2, "two groups have a place");
+    is_int(o->table.classes[0]->out.n_indexed, 2, "two groups have a place");
     ok(record_save(0, BYTES) == GH_OK && record_commit(0) == GH_OK &&
            record_save(1, BYTES) == GH_OK && record_commit(1) == GH_OK,
        "a graph may save two groups");
@@ -188,7 +188,7 @@ static void test_a_load_of_another_microbatch(void)
     end_script();
 }
 
-static gh_status save_own(uint32_t layer)
+static gh_status save_host_owned(uint32_t layer)
 {
     const struct gh_offload_at where = at(layer, 0);
     gh_offload_tensor tensor = { own_memory, BYTES };
@@ -211,7 +211,8 @@ static void test_a_load_of_the_hosts_own(void)
     record_release(0);
     is_status(launch(0), GH_OK, &err,
               "a graph reads a group of the library's memory");
-    is_status(save_own(0), GH_OK, &err, "the host saves the same of its own");
+    is_status(save_host_owned(0), GH_OK, &err,
+              "the host saves the same of its own");
     is_status(launch(0), GH_ERR_STATE, &err, "which that graph does not read");
     ok(strstr(err.text, "has another place") != NULL, "with a sentence: %s",
        err.text);
@@ -224,7 +225,8 @@ static void test_a_save_after_the_hosts_own(void)
     begin_profiled(NULL);
     record_save(0, BYTES);
     record_commit(0);
-    is_status(save_own(0), GH_OK, &err, "the host saves a group of its own");
+    is_status(save_host_owned(0), GH_OK, &err,
+              "the host saves a group of its own");
     gh_offload_end_step(o, &err);
     is_status(launch(0), GH_OK, &err, "a graph saves the library's after that");
     ok(!gh_instance_is_host_owned(instance(0, 0)),

@@ -53,7 +53,7 @@ static const char *settle(const struct gh_policy *policy, uint32_t n)
     static char text[MAX_GROUPS + 1];
     static gh_error err;
 
-    if (gh_policy_settle(policy, &known, &forecast, &err) != GH_OK) {
+    if (gh_policy_decide(policy, &known, &forecast, &err) != GH_OK) {
         return err.text;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -159,9 +159,9 @@ static void test_no_gain(void)
     classes[0].in_pass = 3;
     is_str(settle(&policy, 4), "NNNM",
            "a pass of three groups needs rings of three");
-    is_int(gh_policy_places(&policy, &classes[0]), 3, "which they are");
+    is_int(gh_policy_ring_buffers(&policy, &classes[0]), 3, "which they are");
     classes[0].in_pass = 1;
-    is_int(gh_policy_places(&policy, &classes[0]), 2,
+    is_int(gh_policy_ring_buffers(&policy, &classes[0]), 2,
            "and never smaller than was asked for");
 }
 
@@ -521,9 +521,9 @@ static void test_saved_early(void)
     save_early(6, false);
     is_str(settle(&policy, 6), "GGGGGM",
            "auto tries a third buffer before it gives a group up");
-    is_int(gh_policy_out_places(&policy, &classes[0]), 3,
+    is_int(gh_policy_ring_buffers_out(&policy, &classes[0]), 3,
            "on the way out, where a save waits");
-    is_int(gh_policy_places(&policy, &classes[0]), 2, "and not back");
+    is_int(gh_policy_ring_buffers(&policy, &classes[0]), 2, "and not back");
     is_int(gh_policy_weigh(&policy, &known, 1).rings, 5 * 1000,
            "its memory is counted");
     ok(forecast.stalls == 0, "and nothing waits");

@@ -247,7 +247,7 @@ bool gh_capacities_hold(const gh_pass *pass)
     return holds;
 }
 
-gh_reason gh_capture_find_place(struct gh_capture *capture, const gh_pass *pass)
+gh_reason gh_capture_find_entry(struct gh_capture *capture, const gh_pass *pass)
 {
     (void)capture;
     (void)pass;
@@ -312,7 +312,7 @@ static void begin(void)
     memset(fates, 0, sizeof(fates));
     c.plan = &plan;
     c.dev = DEVICE;
-    c.settled.fates = fates;
+    c.fixed.fates = fates;
     c.options.log = &heard;
     c.options.timeout_s = 4;
     c.counts.stats.iterations = 6;
@@ -871,6 +871,10 @@ static void test_without_sequences(void)
 
 static void test_leaving(void)
 {
+    const gh_pass misfit = { .direction = GH_FORWARD, .n_inputs = 1 };
+    struct gh_entry recorded = { .n_inputs = 2 };
+    struct gh_messages messages = { .reasons = 0 };
+
     begin();
     is_status(gh_decide_to_leave(&c, GH_REASON_INPUT, &err), GH_OK, &err,
               "a rank leaves its graph");
@@ -878,8 +882,12 @@ static void test_leaving(void)
     is_int(gh_rank_words_reason(mine), GH_REASON_INPUT, "why");
     begin();
     gathers_fail = true;
-    is_status(gh_decide_misfit(&c, &err), GH_ERR_RANKS, &err,
+    c.open.entry = &recorded;
+    c.messages = &messages;
+    is_status(gh_decide_misfit(&c, &misfit, &err), GH_ERR_RANKS, &err,
               "where they replay, nobody comes");
+    ok(strstr(messages.misfit, "1 inputs") != NULL,
+       "what does not fit is noted: %s", messages.misfit);
     ok(strstr(said, "nobody came; here it is not replayed: ") != NULL,
        "and it is said what this rank does: %s", said);
 }

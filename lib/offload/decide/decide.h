@@ -1,5 +1,5 @@
 /*
- * settle.h - the profile ends: who goes, and which buffer is whose.
+ * decide.h - the profile ends: who goes, and which buffer is whose.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,6 +9,6 @@
 #include "offload/groups/state.h"
 
 /* Settles which groups go, and their buffers.  Nothing is in flight. */
-gh_status gh_settle(struct gh_offload *offload, gh_error *err);
+gh_status gh_offload_decide(struct gh_offload *offload, gh_error *err);
 
 #endif

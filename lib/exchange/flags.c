@@ -1,6 +1,6 @@
 /*
- * signs.c - the signs that ranks give each other.  A sign is a byte that a
- * copy raises, and that a stream of the rank that is told waits for and takes
+ * flags.c - the flags that ranks give each other.  A flag is a byte that a
+ * copy sets, and that a stream of the rank that is told waits for and takes
  * down.
  *
  * state.h says what each row means.  One call of the driver waits for all
@@ -24,27 +24,27 @@
 
 /* ---- where they are ------------------------------------------------------ */
 
-static char *byte_of(const gh_exchange *x, void *signs, enum gh_sign sign,
+static char *byte_of(const gh_exchange *x, void *flags, enum gh_flag flag,
                      uint32_t rank)
 {
-    return (char *)signs + (size_t)sign * x->row_bytes + rank;
+    return (char *)flags + (size_t)flag * x->row_bytes + rank;
 }
 
-const unsigned char *gh_signs_seen(const gh_exchange *x, enum gh_sign sign)
+const unsigned char *gh_flags_seen(const gh_exchange *x, enum gh_flag flag)
 {
-    return (const unsigned char *)byte_of(x, x->seen, sign, 0);
+    return (const unsigned char *)byte_of(x, x->seen, flag, 0);
 }
 
 static uint64_t bytes_of(const gh_exchange *x)
 {
-    return (uint64_t)GH_SIGNS * x->row_bytes;
+    return (uint64_t)GH_FLAGS * x->row_bytes;
 }
 
 /* ---- a beginning --------------------------------------------------------- */
 
-/* The value of the w-th word of a row when all other ranks have raised their
+/* The value of the w-th word of a row when all other ranks have set their
  * bytes. */
-static uint32_t all_up(const gh_exchange *x, uint32_t w)
+static uint32_t all_set(const gh_exchange *x, uint32_t w)
 {
     union {
         unsigned char bytes[4];
@@ -60,15 +60,14 @@ static uint32_t all_up(const gh_exchange *x, uint32_t w)
 /* Fills in the operations of a row: first a wait for each word that others
  * write, then a write of 0 to each.  All waits come first, so that if a rank
  * does not come, the bytes that are up say who came. */
-static void fill_in(gh_exchange *x, enum gh_sign sign, struct gh_word *words)
+static void fill_in(gh_exchange *x, enum gh_flag flag, struct gh_word *words)
 {
     uint32_t at = 0;
 
     for (uint32_t w = 0; w * 4 < x->n; w++) {
-        if (all_up(x, w) != 0) {
-            words[at++] = (struct gh_word){
-                byte_of(x, x->signs, sign, w * 4), all_up(x, w), true
-            };
+        if (all_set(x, w) != 0) {
+            words[at++] = (struct gh_word){ byte_of(x, x->flags, flag, w * 4),
+                                            all_set(x, w), true };
         }
     }
     x->n_words = at;
@@ -77,7 +76,7 @@ static void fill_in(gh_exchange *x, enum gh_sign sign, struct gh_word *words)
     }
 }
 
-/* Writes the row that is always up: copies from it raise the signs of others,
+/* Writes the row that is always set: copies from it set the flags of others,
  * and this rank's own when it gives up. */
 static gh_status write_all_up(gh_exchange *x, gh_error *err)
 {
@@ -86,12 +85,11 @@ static gh_status write_all_up(gh_exchange *x, gh_error *err)
 
     for (uint32_t i = 0; i < x->n_words && status == GH_OK; i++) {
         const struct gh_word *word = &x->words[0][i];
-        const size_t at = (size_t)((char *)word->at -
-                                   byte_of(x, x->signs, 0, 0));
-        const struct gh_word up = {
-            byte_of(x, x->signs, GH_SIGN_ALL_UP, (uint32_t)at), word->value,
-            false
-        };
+        const size_t at =
+            (size_t)((char *)word->at - byte_of(x, x->flags, 0, 0));
+        const struct gh_word up = { byte_of(x, x->flags, GH_FLAG_ALL_SET,
+                                            (uint32_t)at),
+                                    word->value, false };
 
         status = gh_device_words(x->dev, &up, 1, x->side, &calls, err);
     }
@@ -102,18 +100,18 @@ static gh_status make_words(gh_exchange *x, gh_error *err)
 {
     const size_t most = 2 * (((size_t)x->n + 3) / 4);
 
-    for (uint32_t sign = 0; sign < GH_SIGNS_TAKEN; sign++) {
-        x->words[sign] = calloc(most, sizeof(*x->words[sign]));
-        if (x->words[sign] == NULL) {
+    for (uint32_t flag = 0; flag < GH_FLAGS_CLEARED; flag++) {
+        x->words[flag] = calloc(most, sizeof(*x->words[flag]));
+        if (x->words[flag] == NULL) {
             return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u ranks",
                            x->n);
         }
-        fill_in(x, sign, x->words[sign]);
+        fill_in(x, flag, x->words[flag]);
     }
     return GH_OK;
 }
 
-gh_status gh_signs_make(gh_exchange *x, gh_error *err)
+gh_status gh_flags_make(gh_exchange *x, gh_error *err)
 {
     void *memory = NULL;
     uint64_t room;
@@ -125,7 +123,7 @@ gh_status gh_signs_make(gh_exchange *x, gh_error *err)
     if (status != GH_OK) {
         return status;
     }
-    x->signs = memory;
+    x->flags = memory;
     status = gh_device_zero(x->dev, memory, bytes_of(x), x->side, err);
     if (status == GH_OK) {
         status = make_words(x, err);
@@ -147,43 +145,43 @@ gh_status gh_signs_make(gh_exchange *x, gh_error *err)
 
 /* ---- use ----------------------------------------------------------------- */
 
-gh_status gh_signs_raise(gh_exchange *x, enum gh_sign sign, uint32_t rank,
-                         void *stream, gh_error *err)
+gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
+                       void *stream, gh_error *err)
 {
     /* Any byte of this row that is up will do. */
     const char *up =
-        byte_of(x, x->signs, GH_SIGN_ALL_UP, x->rank == 0 ? 1 : 0);
+        byte_of(x, x->flags, GH_FLAG_ALL_SET, x->rank == 0 ? 1 : 0);
 
     x->stats.signs++;
-    return gh_device_put(x->dev, byte_of(x, x->peers[rank].signs, sign, x->rank),
-                         up, 1, stream, err);
+    return gh_device_put(x->dev,
+                         byte_of(x, x->peers[rank].flags, flag, x->rank), up, 1,
+                         stream, err);
 }
 
-gh_status gh_signs_take(gh_exchange *x, enum gh_sign sign, void *stream,
+gh_status gh_flags_wait(gh_exchange *x, enum gh_flag flag, void *stream,
                         gh_error *err)
 {
     x->stats.words += 2 * x->n_words;
-    return gh_device_words(x->dev, x->words[sign], 2 * x->n_words, stream,
+    return gh_device_words(x->dev, x->words[flag], 2 * x->n_words, stream,
                            &x->stats.word_calls, err);
 }
 
 /* Reads only the rows that are asked for, because others may be writing to the
  * rest. */
-gh_status gh_signs_read(gh_exchange *x, enum gh_sign first, enum gh_sign end,
+gh_status gh_flags_read(gh_exchange *x, enum gh_flag first, enum gh_flag end,
                         void *stream, gh_error *err)
 {
-    return gh_device_copy_out(x->dev, byte_of(x, x->seen, first, 0),
-                              byte_of(x, x->signs, first, 0),
-                              (uint64_t)(end - first) * x->row_bytes, stream,
-                              err);
+    return gh_device_copy_out(
+        x->dev, byte_of(x, x->seen, first, 0), byte_of(x, x->flags, first, 0),
+        (uint64_t)(end - first) * x->row_bytes, stream, err);
 }
 
-void gh_signs_raise_own(gh_exchange *x)
+void gh_flags_set_own(gh_exchange *x)
 {
-    const void *up = byte_of(x, x->signs, GH_SIGN_ALL_UP, 0);
+    const void *up = byte_of(x, x->flags, GH_FLAG_ALL_SET, 0);
 
-    for (uint32_t sign = 0; sign < GH_SIGNS_TAKEN; sign++) {
-        gh_device_put(x->dev, byte_of(x, x->signs, sign, 0), up,
+    for (uint32_t flag = 0; flag < GH_FLAGS_CLEARED; flag++) {
+        gh_device_put(x->dev, byte_of(x, x->flags, flag, 0), up,
                       (x->n + 3) / 4 * 4, x->side, NULL);
     }
 }

@@ -1,11 +1,11 @@
 /*
- * settle.c - see settle.h.
+ * decide.c - see decide.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
 
-#include "offload/decide/settle.h"
+#include "offload/decide/decide.h"
 
 #include "base/error.h"
 #include "offload/decide/exchanges.h"
@@ -14,7 +14,7 @@
 
 #include <stdlib.h>
 
-static int by_place(const void *a, const void *b)
+static int by_commit(const void *a, const void *b)
 {
     const struct gh_group *one = *(struct gh_group *const *)a;
     const struct gh_group *other = *(struct gh_group *const *)b;
@@ -22,7 +22,8 @@ static int by_place(const void *a, const void *b)
     if (one->placed != other->placed) {
         return one->placed ? -1 : 1;
     }
-    return (one->place > other->place) - (one->place < other->place);
+    return (one->commit_order > other->commit_order) -
+           (one->commit_order < other->commit_order);
 }
 
 /* The most microbatches that had one group at once. */
@@ -47,7 +48,7 @@ static uint32_t count_in_flight(const struct gh_offload *o)
 }
 
 /* Groups of a class take its buffers in turn, in the order of their commits. */
-static void give_places(struct gh_offload *o)
+static void index_rings(struct gh_offload *o)
 {
     for (uint32_t g = 0; g < o->table.n_groups; g++) {
         struct gh_group *group = o->table.groups[g];
@@ -76,8 +77,8 @@ static gh_status size_both(struct gh_offload *o, struct gh_size_class *c,
         status = size_ring(o, &c->back, back, err);
     }
     if (status == GH_OK) {
-        c->out.places = out;
-        c->back.places = back;
+        c->out.n_indexed = out;
+        c->back.n_indexed = back;
     }
     return status;
 }
@@ -109,8 +110,8 @@ static gh_status size_rings(struct gh_offload *o,
         struct gh_size_class *c = o->table.classes[i];
         const bool used = c->n_groups != 0;
         gh_status status = size_both(
-            o, c, used ? gh_policy_out_places(policy, &decided[i]) : 0,
-            used ? gh_policy_places(policy, &decided[i]) : 0,
+            o, c, used ? gh_policy_ring_buffers_out(policy, &decided[i]) : 0,
+            used ? gh_policy_ring_buffers(policy, &decided[i]) : 0,
             first == GH_OK ? err : NULL);
 
         if (status != GH_OK) {
@@ -202,8 +203,7 @@ static gh_status wait_for_copies(struct gh_offload *o, gh_error *err)
                            : status;
 }
 
-/* ---- what the policy is asked
- * ---------------------------------------------------- */
+/* ---- what the policy is asked ----------------------------------------- */
 
 /* The profile as the policy reads it; what it points to is here. */
 struct question {
@@ -292,8 +292,8 @@ static gh_status decide(struct gh_offload *o, const struct gh_policy *policy,
                     "that was measured: replays leave less time for copies "
                     "than it had, and more of them may be waited for");
     }
-    gh_exchanges_settle(o, q->groups, q->profile.n_groups);
-    status = gh_policy_settle(policy, &q->profile, &o->forecast, err);
+    gh_exchanges_decide(o, q->groups, q->profile.n_groups);
+    status = gh_policy_decide(policy, &q->profile, &o->forecast, err);
     for (uint32_t g = 0; status == GH_OK && g < o->table.n_groups; g++) {
         o->table.groups[g]->fate = q->groups[g].fate;
         o->table.groups[g]->gap_ns = q->groups[g].gap_ns;
@@ -301,7 +301,7 @@ static gh_status decide(struct gh_offload *o, const struct gh_policy *policy,
     return status;
 }
 
-gh_status gh_settle(struct gh_offload *o, gh_error *err)
+gh_status gh_offload_decide(struct gh_offload *o, gh_error *err)
 {
     const struct gh_policy policy = {
         .fraction = o->options.fraction,
@@ -321,7 +321,7 @@ gh_status gh_settle(struct gh_offload *o, gh_error *err)
     }
     if (o->table.n_groups > 1) {
         qsort(o->table.groups, o->table.n_groups, sizeof(*o->table.groups),
-              by_place);
+              by_commit);
     }
     keep_unplaced(o);
     status = ask(o, &q, err);
@@ -332,7 +332,7 @@ gh_status gh_settle(struct gh_offload *o, gh_error *err)
     gh_measure_free(o);
     gh_exchanges_free(o);
     if (status == GH_OK) {
-        give_places(o);
+        index_rings(o);
         status = size_rings(o, &policy, q.classes, err);
         trim_pinned(o, policy.in_flight);
         free_what_stayed(o);
