@@ -92,6 +92,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/guard/__init__.py \
 	hosts/pytorch/graphhooks/torch/guard/attributes.py \
 	hosts/pytorch/graphhooks/torch/guard/calls.py \
+	hosts/pytorch/graphhooks/torch/guard/compiled.py \
 	hosts/pytorch/graphhooks/torch/guard/draws.py \
 	hosts/pytorch/graphhooks/torch/guard/finders.py \
 	hosts/pytorch/graphhooks/torch/guard/flags.py \

@@ -112,6 +112,31 @@ def test_a_compiled_function_is_not_compiled_for_a_recording(pair, grain):
     assert graphed == eager
 
 
+FACTOR = 1.0
+
+
+@torch.compile(backend="aot_eager")
+def scaling(x):
+    return x * FACTOR
+
+
+class Scaling(Block):
+    def forward(self, x):
+        return scaling(super().forward(x))
+
+
+@needs_compile
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_a_compiled_function_reads_may_change(pair, grain, monkeypatch):
+    def train(run):
+        run.steps(COUNTS[:3])
+        with monkeypatch.context() as patch:
+            patch.setitem(globals(), "FACTOR", 0.5)
+            run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, make=Scaling, judge=False)
+
+
 @on_a_gpu("a mode stands in for captures, and below one nothing is compiled")
 @needs_compile
 @pytest.mark.parametrize("grain", WHOLE)

@@ -24,7 +24,8 @@ from silent_cases import CASES
 
 import graphhooks
 from graphhooks.torch.base.names import reads_by_any_name
-from graphhooks.torch.guard import ran, reachable_values, snapshot
+from graphhooks.torch.guard import (compiled, ran, reachable_values,
+                                    snapshot)
 
 
 class Thing:
@@ -298,3 +299,143 @@ def test_what_nobody_can_set_is_left(monkeypatch):
     found.held.put_one(lambda _: object(), None)  # is never the same
     (put_back,) = [shared_objects._copy(1j, found)]
     put_back()
+
+
+# ---- functions that torch compiles -----------------------------------------
+
+
+FACTOR = 2.0
+
+
+def scaled(x):
+    return torch.sigmoid(x.to(torch.float32)) * FACTOR
+
+
+def fused(x, bias):
+    shifted = [x + bias for _ in range(2)]
+    return torch.nn.functional.gelu(scaled(shifted[0])).type_as(x)
+
+
+def calling(function, x):
+    return function(x)
+
+
+def reading(thing):
+    return thing.weight * thing.factor
+
+
+def running(thing):
+    return thing.act(thing.weight)
+
+
+class Layer(torch.nn.Linear):
+    """What a function compiled as its method is given."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.factor, self.act = 2, torch.sigmoid
+
+    @property
+    def whole(self):
+        return self.weight * self.factor
+
+
+def finding(x):
+    return getattr(torch, FACTOR)(x)
+
+
+def importing(x):
+    import silent_cases
+
+    return x * len(silent_cases.CASES)
+
+
+def through_others(x):
+    return CASES["a"](x)
+
+
+@pytest.mark.parametrize("function, known", [
+    (scaled, {"scaled"}), (fused, {"fused", "scaled"}),
+    (lambda x: fused(x, 1), {"<lambda>", "fused", "scaled"}),
+    (calling, None), (reading, None), (running, None), (finding, None), (importing, None),
+    (through_others, None), (torch.nn.Linear(2, 2), None),
+    (lambda f: [f(x) for x in range(2)], None)],
+    ids=lambda each: getattr(each, "__qualname__", ""))
+def test_what_a_compiled_function_calls_is_read_off_its_code(function, known):
+    codes = compiled.codes_of(function)
+    assert known == (codes and {c.co_name for c in codes})
+
+
+@pytest.mark.parametrize("function, known", [
+    (reading, {"reading"}), (running, None), (lambda self: self.whole, None),
+    (lambda self: self.bias.sum() + self.factor, {"<lambda>"}),
+    (lambda self: self.act.weight, None)])
+def test_a_compiled_method_may_read_numbers_of_its_object(function, known):
+    codes = compiled.codes_of(function, (Layer(),))
+    assert known == (codes and {c.co_name for c in codes})
+
+
+needs_monitoring = pytest.mark.skipif(
+    not hasattr(sys, "monitoring"), reason="before Python 3.12 a watch does "
+    "not see who calls whom")
+
+
+@pytest.fixture
+def compiling():
+    """Makes functions that torch compiles, in a way of no use but quick."""
+    yield functools.partial(torch.compile, backend="aot_eager")
+    torch._dynamo.reset()
+
+
+@needs_monitoring
+@pytest.mark.parametrize("function, known", [
+    (fused, True), (reading, True), (running, False)])
+def test_a_watch_knows_what_a_compiled_function_was(compiling, function,
+                                                    known):
+    made, name = compiling(function), function.__name__
+    args = (torch.ones(2), torch.ones(2)) if name == "fused" else (Layer(),)
+
+    def plays():
+        made(*args).sum()
+        helper()
+
+    for is_made in False, True:  # compiles it, and calls what was made
+        codes = seen(plays)
+        now = ran.Ran(frozenset()).and_these(codes)
+        assert now.is_guessed is not known
+        assert names(codes) >= {"helper"}
+        if known:
+            others = names(now.own) - {name, "scaled", "helper"}
+            assert not is_made or {o.rpartition(".")[2] for o in others} \
+                == {"plays"}
+            assert now.reads("FACTOR" if name == "fused" else "factor")
+
+
+@needs_monitoring
+def test_what_is_made_for_a_backward_is_no_function_of_anybody(compiling):
+    made = compiling(fused)
+    for is_made in False, True:
+        x = torch.ones(2, requires_grad=True)
+        total = made(x, torch.ones(2)).sum()
+        codes = seen(lambda: (helper(), total.backward()))
+        own = ran.Ran(frozenset()).and_these(codes).own
+        assert not is_made or {c.co_name for c in own} == {
+            "helper", "<lambda>"}
+
+
+@needs_monitoring
+def test_a_watch_below_a_compiled_function_sees_all(compiling):
+    """As where a whole step is compiled around the layers."""
+    said = []
+
+    @torch.compiler.disable
+    def inner():
+        said.append(seen())
+
+    @compiling
+    def step(x):
+        inner()
+        return x + 1
+
+    step(torch.ones(2))
+    assert names(said[0]) >= PLAYED

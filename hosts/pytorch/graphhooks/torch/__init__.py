@@ -83,6 +83,7 @@ A folder imports from those after it in this list, and from none before it:
       storage_addresses.py  addresses of parameters and buffers; submodules
       settings.py           compares what a layer reads from Python
       shared_objects.py     objects that several layers share, compared once
+      compiled.py           functions that torch compiles, which no watch sees
       ran.py                watches which Python functions run in a recording
       kinds.py              tells values to compare from objects to look into
       finders.py            finds attributes that functions read of an object

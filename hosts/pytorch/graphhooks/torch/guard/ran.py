@@ -22,6 +22,7 @@ import torch
 
 from ..base.names import (all_names_of, is_of_others, reads_by_any_name,
                           within, written_in)
+from . import compiled
 
 _FAR = 3  # functions that read one another, where nothing was seen
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -29,8 +30,6 @@ OTHERS = _TORCH, "<frozen "  # files whose functions nobody changes
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
-# Of a function that is compiled, what runs is made of it.
-_COMPILED = os.path.join(_TORCH, "_dynamo", "eval_frame.py"), "compile_wrapper"
 # Of Python's own, what reads attributes by the names that objects have.
 _BY_ANY_NAME = frozenset((_PYTHON + file, name) for file, name in (
     ("copy.py", "_reconstruct"), ("copy.py", "deepcopy"), ("copy.py", "copy"),
@@ -67,8 +66,7 @@ class Ran:
 
     def and_these(self, codes) -> "Ran":
         """Itself, if nothing is new."""
-        if codes is None or any((c.co_filename, c.co_name) == _COMPILED
-                                for c in codes):
+        if codes is None or any(map(compiled.is_wrapper, codes)):
             return self if self.codes is None else ANY
         codes = {c for c in codes if not c.co_filename.startswith(_OURS)}
         if self.codes is None or codes <= self.codes:
@@ -193,12 +191,22 @@ class _Profiler:
                 if type(entry.code) is types.CodeType}
 
 
+def _frame_above():
+    """That of who watches."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename in (__file__, contextlib.__file__):
+        frame = frame.f_back
+    return frame
+
+
 class _Monitor:
     """A tool of sys.monitoring, with a number that is kept for none of them,
     as for a profiler, and that nobody else has."""
 
     def __init__(self):
         self._codes: set = set()
+        self._compiled: dict = {}  # functions, by identity
+        self._outermost = None  # frame, below which one looks
         self._thread = threading.get_ident()
         self._tool = next((i for i in (4, 3) if
                            sys.monitoring.get_tool(i) is None), None)
@@ -208,6 +216,7 @@ class _Monitor:
         if tool is None:
             return False
         event = monitoring.events.PY_START
+        self._outermost = _frame_above()
         monitoring.use_tool_id(tool, "graphhooks")
         monitoring.register_callback(tool, event, self._note)
         monitoring.set_events(tool, event)
@@ -217,11 +226,26 @@ class _Monitor:
     def _note(self, code, _):
         if threading.get_ident() != self._thread:
             return None
+        frame = sys._getframe(1)
+        if compiled.is_within(frame.f_back, self._outermost):
+            return None  # another call of it may be outside
+        if compiled.is_wrapper(code):
+            self._note_compiled(code, frame.f_locals)
+            return None
         self._codes.add(code)
         return sys.monitoring.DISABLE
 
+    def _note_compiled(self, wrapper, names) -> None:
+        function = names.get("fn")
+        if id(function) not in self._compiled:
+            self._compiled[id(function)] = function
+            codes = compiled.codes_of(function, names.get("args", ()))
+            self._codes.update((wrapper,) if codes is None else codes)
+
     def stop(self):
         monitoring, tool = sys.monitoring, self._tool
+        self._outermost = None
+        self._compiled.clear()
         monitoring.set_events(tool, 0)
         monitoring.register_callback(tool, monitoring.events.PY_START, None)
         monitoring.free_tool_id(tool)
