@@ -3,17 +3,7 @@
 # the same bits in every mode and every order.
 # SPDX-License-Identifier: Apache-2.0
 . "${srcdir:?}/tests/tap/tap.sh"
-scratch
-# On a GPU ranks are processes, which share it where NCCL is 2.30 or newer.
-driver=${GRAPHHOOKS_TEST_DRIVER:-soft}
-base="--driver $driver"
-if [ "$driver" = cuda ]; then
-    [ -n "${GRAPHHOOKS_TEST_NCCL:-}" ] ||
-        skip_all "GRAPHHOOKS_TEST_NCCL names no libnccl.so.2"
-    base="$base --processes --nccl $GRAPHHOOKS_TEST_NCCL"
-    NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=8
-    export NCCL_MULTI_RANK_GPU_ENABLE NCCL_NVLS_ENABLE NCCL_MAX_CTAS
-fi
+. "$srcdir/tests/engine/several.sh"
 
 small="$base --layers 2 --hidden 16 --heads 2 --batch 2 --steps 3"
 small="$small --microbatches 4,3 --in-flight 2 --quiet"
@@ -38,68 +28,6 @@ documents()
 # What 2 and 3 ranks share without any padding; and what no two can.
 documents "12 24 12 36 24 60" > "$scratch/text"
 documents "13 25 11 37 23 61" > "$scratch/odd"
-
-# train NAME [VARIABLE=VALUE...] -- OPTION...: equal numbers and not a word on
-# stderr, where races are told.  Leaves the JSON.
-train()
-{
-    name=$1
-    shift
-    settings=
-    while [ "$1" != -- ]; do
-        settings="$settings $1"
-        shift
-    done
-    shift
-    # shellcheck disable=SC2086 # words
-    env $settings timeout 120 "$builddir/gh-engine" $small \
-        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/said"
-    status=$?
-    # Of few layers no group may go, which the log says.
-    grep -v '^graphhooks: warning: offload: nothing is offloaded' \
-        "$scratch/said" > "$scratch/err"
-    [ "$status" -eq 0 ] &&
-        { [ ! -s "$scratch/err" ] || [ "$driver" = cuda ]; } &&
-        grep -q '"bitwise_equal": true' "$scratch/out.json"
-    held=$?
-    ok $held "$name: the same losses and weights"
-    [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
-}
-
-# The first list of that name in the JSON, and the last number.
-list()
-{
-    sed -n "s/^ *\"$1\": \[\(.*\)\],*\$/\1/p" "$scratch/out.json" | head -n 1
-}
-
-value()
-{
-    sed -n "s/^ *\"$1\": \([0-9]*\),*\$/\1/p" "$scratch/out.json" | tail -n 1
-}
-
-# are_near A B: two lists agree to the fifth digit.
-are_near()
-{
-    printf '%s\n%s\n' "$1" "$2" | awk -F', ' '
-        NR == 1 { n = split($0, a) }
-        NR == 2 {
-            good = n > 0 && n == NF
-            for (i = 1; i <= n; i++) {
-                d = a[i] - $i
-                if (d < 0) d = -d
-                if (d > 2e-5 * a[i]) good = 0
-            }
-        }
-        END { exit !good }'
-}
-
-near()
-{
-    are_near "$1" "$2"
-    held=$?
-    ok $held "$3"
-    [ $held -eq 0 ] || diag "$1 and $2"
-}
 
 # ---- the numbers of one rank -------------------------------------------------
 # One microbatch, so that both draw the same sample.
@@ -184,8 +112,8 @@ done
     train "by part" -- $dynamic --ranks 3 --cp 1,3 --seq 24 --granularity part
     train "delayed gradients of weights" -- $dynamic --ranks 3 --cp 1,3 \
         --seq 24 --delay-wgrad 1 --streams 2
-    train "checked" GRAPHHOOKS_LOG=off -- $dynamic --ranks 3 --cp 1,3 \
-        --seq 24 --check
+    train "checked" GRAPHHOOKS_LOG=off GRAPHHOOKS_CHECK=bitwise -- $dynamic \
+        --ranks 3 --cp 1,3 --seq 24
     [ "$(value checks)" -gt 0 ] && [ "$(value check_failures)" -eq 0 ]
     ok $? "replays with collectives inside are compared with eager passes"
     train "a hybrid's delayed gradients" -- $dynamic --ranks 3 --cp 1,3 \

@@ -64,3 +64,4 @@ dist_check_SCRIPTS += \
 	tests/engine/offload_trace.t \
 	tests/engine/options.t \
 	tests/engine/ranks.t
+EXTRA_DIST += tests/engine/several.sh

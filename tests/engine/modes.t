@@ -123,9 +123,9 @@ train "three steps of warmup" GRAPHHOOKS_WARMUP_STEPS=3
 is "$(list recordings_after_step)" "0, 0, 0, 12, 16" \
     "recording starts after warmup"
 said='passes compared, no difference'
-train "checked" -- --check --streams 2
+train "checked" GRAPHHOOKS_CHECK=bitwise -- --streams 2
 [ "$(value checks)" -gt 50 ]
-ok $? "--check compares replays with eager passes"
+ok $? "GRAPHHOOKS_CHECK compares replays with eager passes"
 is "$(value check_failures)" 0 "and finds no difference"
 train "traced" -- --trace "$scratch/trace.json"
 [ -s "$scratch/trace.json" ]
@@ -232,14 +232,14 @@ train "attention, between what is eager" -- --model moe --scope attn
 is "$with_experts" "$(value copies)" \
     "what crosses the border of captured experts is not copied"
 said='passes compared, no difference'
-train "experts, checked" -- --model moe --check --streams 2 \
+train "experts, checked" GRAPHHOOKS_CHECK=bitwise -- --model moe --streams 2 \
     --scope attn,moe_router,moe_preprocess
 [ "$(value checks)" -gt 50 ]
 ok $? "replays of a partial capture are compared with eager passes"
 is "$(value check_failures)" 0 "and do not differ"
 said='passes compared, no difference'
-train "hybrid, checked" -- --model hybrid --pattern 'EM*-' \
-    --layers 4 --check
+train "hybrid, checked" GRAPHHOOKS_CHECK=bitwise -- --model hybrid \
+    --pattern 'EM*-' --layers 4
 is "$(value check_failures)" 0 "replays of a hybrid do not differ"
 train "hybrid as one chunk" -- --model hybrid --pattern 'M*-E' \
     --layers 8 --granularity chunk
@@ -280,7 +280,7 @@ train "later, on three streams" -- --delay-wgrad 1 --streams 3 \
 train "later, in a chunk" -- --delay-wgrad 3 --granularity chunk --streams 2
 is "$(value wgrad_replays)" 21 "a chunk has one pass of delayed gradients"
 said='passes compared, no difference'
-train "later, checked" -- --delay-wgrad 1 --check --streams 2
+train "later, checked" GRAPHHOOKS_CHECK=bitwise -- --delay-wgrad 1 --streams 2
 [ "$(value checks)" -gt 75 ]
 ok $? "passes of three directions are compared with eager ones"
 is "$(value check_failures)" 0 "and do not differ"

@@ -80,11 +80,6 @@ refused 2 "68 microbatches would hold a slot" --in-flight 8 --delay-wgrad 60
 refused 2 "expects up to 12 of eager, graph, step, plain, graph+offload, .*, overlap+graph+offload+delay, with commas$" \
     --compare eager,fast
 refused 2 "with commas; did you mean graph?" --compare eager,grpah,step
-refused 2 "from 1 to 16" --offload-prefetch 17
-refused 2 "from 1 to 64" --offload-in-flight 0
-refused 2 "from 1 to" --offload-keep-bytes 0
-refused 2 "^--offload-keep-bytes is for the modes with offload" \
-    --offload-keep-bytes 4096
 refused 2 "with commas$" --compare eager,,step
 refused 2 "with commas$" \
     --compare eager,step,eager,step,eager,step,eager,step,eager,step,eager,step,eager
@@ -128,16 +123,13 @@ overlap="$overlap --compare eager,overlap+graph"
     refused 2 "^overlap+graph mode: .*scope moe" $overlap --drop-and-pad \
         --scope moe
 }
-refused 2 "takes no value" --check=1
+refused 2 "takes no value" --packed=1
 refused 2 "does not divide" --heads 3
-for option in "--offload core_attn" "--offload-fraction 0.5" \
-    "--delay-offload 1" "--offload-min-bytes 5"; do
+for option in "--offload core_attn" "--offload-fraction 0.5"; do
     # shellcheck disable=SC2086 # words
     refused 2 "^${option%% *} is for the modes with offload; add graph+offload to --compare$" \
         $option
 done
-refused 2 "^--delay-offload 1 is for the mode graph+offload: " \
-    --delay-offload 1 --compare eager,graph+offload+delay
 refused 2 "^--cp-comm says how ranks share a sequence, and none do; add --cp" \
     --cp-comm allgather
 for option in "--scope attn" "--granularity part"; do
@@ -148,15 +140,9 @@ done
 # shellcheck disable=SC2086 # words
 refused 2 "^--scope attn is for the modes that record graphs of layers" \
     $overlap --compare eager,overlap --scope attn
-refused 2 "expects 0|1, from 0 to 1$" --delay-offload 2 \
-    --compare eager,graph+offload
-refused 2 "is the opposite of graph+offload+delay; leave out either$" \
-    --delay-offload 0 --compare eager,graph+offload+delay
 refused 2 "^--delay-wgrad reads again what the backward has let go" \
     --delay-wgrad 1 --compare eager,graph+offload
 refused 2 "leave out --streams 2" --stream legacy --streams 2
-refused 2 "^--check compares replays of the graph mode, .*; add graph, or leave \
-out --check$" --check --compare eager,step
 refused 2 "--seq 8192, --batch 1024: more than one microbatch can hold" \
     --batch 1024 --seq 8192
 refused 2 "than one microbatch can hold" --hidden 8 --batch 1024 --seq 8192
@@ -362,7 +348,7 @@ missing=$(for option in model pattern state experts dense-layers top-k shared-ex
     dropless-host layers hidden heads seq batch steps microbatches \
     in-flight delay-wgrad streams stream compare scope granularity family \
     driver library data \
-    seed lr warmup json trace check quiet help; do
+    seed lr warmup json trace quiet help; do
     grep -q -- "^  --$option " "$scratch/out" || echo "--$option"
 done)
 empty "$missing" "--help names every option"

@@ -2,70 +2,10 @@
 # gh-engine with several ranks: the same numbers in every mode and every order.
 # SPDX-License-Identifier: Apache-2.0
 . "${srcdir:?}/tests/tap/tap.sh"
-scratch
-# On a GPU ranks are processes, which share it where NCCL is 2.30 or newer.
-driver=${GRAPHHOOKS_TEST_DRIVER:-soft}
-base="--driver $driver"
-if [ "$driver" = cuda ]; then
-    [ -n "${GRAPHHOOKS_TEST_NCCL:-}" ] ||
-        skip_all "GRAPHHOOKS_TEST_NCCL names no libnccl.so.2"
-    base="$base --processes --nccl $GRAPHHOOKS_TEST_NCCL"
-    NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=8
-    export NCCL_MULTI_RANK_GPU_ENABLE NCCL_NVLS_ENABLE NCCL_MAX_CTAS
-fi
+. "$srcdir/tests/engine/several.sh"
 
 small="$base --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2"
 small="$small --steps 3 --microbatches 3,2 --in-flight 2 --quiet"
-
-# train NAME [VARIABLE=VALUE...] -- OPTION...: equal numbers and not a word on
-# stderr, where races are told.  Leaves the JSON.
-train()
-{
-    name=$1
-    shift
-    settings=
-    while [ "$1" != -- ]; do
-        settings="$settings $1"
-        shift
-    done
-    shift
-    # shellcheck disable=SC2086 # words
-    env $settings timeout 120 "$builddir/gh-engine" $small \
-        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/said"
-    status=$?
-    # Of few layers no group may go, which the log says.
-    grep -v '^graphhooks: warning: offload: nothing is offloaded' \
-        "$scratch/said" > "$scratch/err"
-    [ "$status" -eq 0 ] &&
-        { [ ! -s "$scratch/err" ] || [ "$driver" = cuda ]; } &&
-        grep -q '"bitwise_equal": true' "$scratch/out.json"
-    held=$?
-    ok $held "$name: the same losses and weights"
-    [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
-}
-
-# The first list of that name in the JSON.
-list()
-{
-    sed -n "s/^ *\"$1\": \[\(.*\)\],*\$/\1/p" "$scratch/out.json" | head -n 1
-}
-
-# near A B SENTENCE: two lists agree to the fifth digit.
-near()
-{
-    printf '%s\n%s\n' "$1" "$2" | awk -F', ' '
-        NR == 1 { n = split($0, a) }
-        NR == 2 {
-            good = n > 0 && n == NF
-            for (i = 1; i <= n; i++) {
-                d = a[i] - $i
-                if (d < 0) d = -d
-                if (d > 2e-5 * a[i]) good = 0
-            }
-        }
-        END { exit !good }'
-    ok $? "$3"
-}
 
 # ---- data parallel ---------------------------------------------------------
 

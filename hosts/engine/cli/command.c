@@ -105,16 +105,6 @@ static const struct row table[] = {
       "what goes to the host in the modes with offload (all modules)" },
     { "--offload-fraction", KIND_TEXT, RUN(offload_fraction), 0, 0, "F|auto",
       "the share of it that goes, 0 to 1, or what hides (1)" },
-    { "--delay-offload", KIND_INT, RUN(offload_delay), 0, 1, "0|1",
-      "in graph+offload, 1: copies wait for the next gap of the host's (0)" },
-    { "--offload-prefetch", KIND_INT, RUN(offload_prefetch), 1, 16, "N",
-      "groups that come back ahead (as far as there is room)" },
-    { "--offload-in-flight", KIND_INT, RUN(offload_in_flight), 1, 64, "N",
-      "copies out of a ring under way at once (no limit)" },
-    { "--offload-keep-bytes", KIND_INT, RUN(offload_keep), 1, 1 << 30, "N",
-      "bytes of the earliest groups that stay, as on a pipeline's rank 1 (0)" },
-    { "--offload-min-bytes", KIND_INT, RUN(offload_min), 1, 1 << 30, "N",
-      "tensors below stay on the device (1)" },
     { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
@@ -151,8 +141,6 @@ static const struct row table[] = {
     { "--json", KIND_TEXT, AT(json), 0, 0, "FILE", "write results there" },
     { "--trace", KIND_TEXT, RUN(trace), 0, 0, "FILE",
       "write a timeline of the hooks there (GRAPHHOOKS_TRACE)" },
-    { "--check", KIND_FLAG, RUN(check), 0, 0, NULL,
-      "compare replays with eager passes (GRAPHHOOKS_CHECK=bitwise)" },
     { "--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table" },
     { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
 };
@@ -556,7 +544,6 @@ static const struct command defaults = {
                  .n_counts = 4,
                  .in_flight = 4,
                  .streams = 1,
-                 .offload_delay = -1,
                  .lr = 3e-3,
                  .warmup = 4 },
     .modes = { MODE_EAGER, MODE_GRAPH },
@@ -649,10 +636,6 @@ static void complete(struct command *command)
     command->gave_top_k = config->top_k != 0;
     command->gave_state = config->state != 0;
     command->gave_pattern = config->pattern != NULL;
-    command->gave_offload_min = command->options.offload_min != 0;
-    if (!command->gave_offload_min) {
-        command->options.offload_min = 1;
-    }
     if (!command->gave_top_k) {
         config->top_k = 2;
     }

@@ -26,7 +26,7 @@ struct command {
     const char *nccl;        /* its path; NULL: the one for the driver */
     bool quiet, help;
     bool gave_experts, gave_top_k, gave_state, gave_pattern; /* by a person */
-    bool gave_seq, gave_cp_comm, gave_offload_min;
+    bool gave_seq, gave_cp_comm;
 };
 
 /* Returns 0, or -1 with one sentence in text that says what is wrong and what

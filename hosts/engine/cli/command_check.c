@@ -151,37 +151,19 @@ static int check_offload(const struct command *command, char *text,
                          size_t text_bytes)
 {
     const struct options *options = &command->options;
-    const bool delayed = command_has_mode(command, MODE_OFFLOAD_DELAY);
-    const bool offloads = delayed || command_has_mode(command, MODE_OFFLOAD) ||
+    const bool offloads = command_has_mode(command, MODE_OFFLOAD_DELAY) ||
+                          command_has_mode(command, MODE_OFFLOAD) ||
                           command_has_mode(command, MODE_OVERLAP_OFFLOAD);
     const char *given = options->offload != NULL ? "--offload"
                         : options->offload_fraction != NULL
                             ? "--offload-fraction"
-                        : options->offload_delay >= 0 ? "--delay-offload"
-                        : options->offload_keep != 0  ? "--offload-keep-bytes"
-                        : command->gave_offload_min    ? "--offload-min-bytes"
-                                                      : NULL;
+                            : NULL;
 
     if (given != NULL && !offloads) {
         snprintf(text, text_bytes,
                  "%s is for the modes with offload; add graph+offload to "
                  "--compare",
                  given);
-        return -1;
-    }
-    if (options->offload_delay == 0 && delayed) {
-        snprintf(text, text_bytes,
-                 "--delay-offload 0 is the opposite of graph+offload+delay; "
-                 "leave out either");
-        return -1;
-    }
-    if (options->offload_delay >= 0 &&
-        !command_has_mode(command, MODE_OFFLOAD)) {
-        snprintf(text, text_bytes,
-                 "--delay-offload %d is for the mode graph+offload: the modes "
-                 "with offload+delay always delay; leave it out, or add "
-                 "graph+offload",
-                 options->offload_delay);
         return -1;
     }
     if (options->delay_wgrad && offloads) {
@@ -327,12 +309,6 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
                  "more than %s can hold; make one of them smaller",
                  config->layers, config->hidden, config->heads, config->seq,
                  config->batch, too_large_for);
-        return -1;
-    }
-    if (options->check && !command_has_mode(command, MODE_GRAPH)) {
-        snprintf(text, text_bytes,
-                 "--check compares replays of the graph mode, which --compare "
-                 "does not name; add graph, or leave out --check");
         return -1;
     }
     if (options->legacy && options->streams > 1) {

@@ -12,7 +12,7 @@
 extern char **environ;
 
 enum {
-    ADDED = 5 /* the most variables that options set */
+    ADDED = 4 /* the most variables that options set */
 };
 
 static bool starts_with(const char *text, const char *prefix)
@@ -69,9 +69,6 @@ int environment_make(struct environment *environment,
                  options->trace);
         environment->strings[n++] = environment->trace;
     }
-    if (options->check && getenv("GRAPHHOOKS_CHECK") == NULL) {
-        environment->strings[n++] = "GRAPHHOOKS_CHECK=bitwise";
-    }
     if (options->ranks != NULL && getenv("GRAPHHOOKS_TIMEOUT") == NULL) {
         snprintf(environment->timeout, sizeof(environment->timeout),
                  "GRAPHHOOKS_TIMEOUT=%d", options->ranks->watch.limit_s);
@@ -82,7 +79,7 @@ int environment_make(struct environment *environment,
                  "GRAPHHOOKS_OVERLAP=%s", options->overlap);
         environment->strings[n++] = environment->overlap;
     }
-    if (mode_delays(options, mode)) {
+    if (mode_delays(mode)) {
         environment->strings[n++] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
     }
     environment->strings[n] = NULL;
@@ -106,7 +103,6 @@ void environment_say_who_wins(const struct options *options)
         { "GRAPHHOOKS_GRANULARITY", "--granularity",
           options->granularity != NULL },
         { "GRAPHHOOKS_TRACE", "--trace", options->trace != NULL },
-        { "GRAPHHOOKS_CHECK", "--check", options->check },
         { "GRAPHHOOKS_OFFLOAD", "--offload", options->offload != NULL },
         { "GRAPHHOOKS_EP_EXCHANGE", "--exchange", options->exchange != NULL },
         { "GRAPHHOOKS_OVERLAP", "--overlap", options->overlap != NULL },

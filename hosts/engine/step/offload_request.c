@@ -61,10 +61,7 @@ void offload_describe(const struct options *options,
         .modules = options->offload != NULL ? options->offload : request->text,
         .names = saved_names + SAVED_FIRST_OWN,
         .fraction = options->offload_fraction,
-        .min_bytes = (uint64_t)options->offload_min,
-        .keep_bytes = (uint64_t)options->offload_keep,
-        .pipeline_rank = 1, /* the engine has no pipeline */
-        .prefetch = (uint32_t)options->offload_prefetch,
-        .in_flight = (uint32_t)options->offload_in_flight,
+        .min_bytes = 1, /* the engine's models are small */
+        .pipeline_rank = 1, /* so that GRAPHHOOKS_OFFLOAD_KEEP_BYTES counts */
     };
 }

@@ -64,15 +64,10 @@ struct options {
     const char *library;             /* its path */
     const char *scope, *granularity; /* NULL: the library's default */
     const char *trace;               /* NULL: none */
-    bool check;
     const char *offload;          /* modules; NULL: all */
     const char *offload_fraction; /* NULL: the library's default */
-    int offload_prefetch, offload_in_flight; /* 0: the library's default */
     unsigned offloaded;           /* the same as bits: bit n for saved_module
                                      n */
-    int offload_keep;             /* bytes that stay on the device */
-    int offload_min;              /* the least bytes of a tensor that goes */
-    int offload_delay; /* of MODE_OFFLOAD, 0 or 1; -1: not given */
     const char *exchange; /* by the library: nccl, copy, auto; NULL: by the
                              engine */
     const char *overlap; /* off, fixed, auto; NULL: the library's default */
@@ -98,10 +93,9 @@ static inline bool mode_offloads(enum mode mode)
 }
 
 /* Whether commits wait for a flush. */
-static inline bool mode_delays(const struct options *options, enum mode mode)
+static inline bool mode_delays(enum mode mode)
 {
-    return mode == MODE_OFFLOAD_DELAY || mode == MODE_OVERLAP_OFFLOAD ||
-           (mode == MODE_OFFLOAD && options->offload_delay == 1);
+    return mode == MODE_OFFLOAD_DELAY || mode == MODE_OVERLAP_OFFLOAD;
 }
 
 /* Whether the gradients of weights are passes of their own. */
