@@ -5,7 +5,8 @@
 # GRAPHHOOKS_TEST_DRIVER=cuda.
 
 EXTRA_LTLIBRARIES += libcontract.la
-libcontract_la_SOURCES = tests/driver/contract.c tests/driver/contract.h
+libcontract_la_SOURCES = tests/driver/contract.c tests/driver/contract.h \
+	tests/softcuda/controls.c tests/softcuda/controls.h
 libcontract_la_LIBADD = libtap.la libdriver.la
 
 driver_programs = \
@@ -52,40 +53,19 @@ softcuda_programs = \
 	tests/softcuda/words.t
 test_programs += $(softcuda_programs)
 
-softcuda_support = tests/softcuda/controls.c tests/softcuda/controls.h
-tests_softcuda_batches_t_SOURCES = tests/softcuda/batches.c $(softcuda_support)
 tests_softcuda_batches_t_LDADD = libcontract.la
-tests_softcuda_clock_t_SOURCES = tests/softcuda/clock.c $(softcuda_support)
 tests_softcuda_clock_t_LDADD = libcontract.la
-tests_softcuda_costs_t_SOURCES = tests/softcuda/costs.c $(softcuda_support)
 tests_softcuda_costs_t_LDADD = libcontract.la
-tests_softcuda_devices_t_SOURCES = tests/softcuda/devices.c \
-	$(softcuda_support)
 tests_softcuda_devices_t_LDADD = libcontract.la
-tests_softcuda_environment_t_SOURCES = tests/softcuda/environment.c \
-	$(softcuda_support)
 tests_softcuda_environment_t_LDADD = libcontract.la
-tests_softcuda_faults_t_SOURCES = tests/softcuda/faults.c $(softcuda_support)
 tests_softcuda_faults_t_LDADD = libcontract.la
-tests_softcuda_labels_t_SOURCES = tests/softcuda/labels.c $(softcuda_support)
 tests_softcuda_labels_t_LDADD = libcontract.la
-tests_softcuda_lookup_t_SOURCES = tests/softcuda/lookup.c $(softcuda_support)
 tests_softcuda_lookup_t_LDADD = libcontract.la
-tests_softcuda_rendezvous_t_SOURCES = tests/softcuda/rendezvous.c \
-	$(softcuda_support)
 tests_softcuda_rendezvous_t_LDADD = libcontract.la
-tests_softcuda_oracle_t_SOURCES = tests/softcuda/oracle.c $(softcuda_support)
 tests_softcuda_oracle_t_LDADD = libcontract.la
-tests_softcuda_order_t_SOURCES = tests/softcuda/order.c $(softcuda_support)
 tests_softcuda_order_t_LDADD = libcontract.la
-tests_softcuda_pinned_t_SOURCES = tests/softcuda/pinned.c $(softcuda_support)
 tests_softcuda_pinned_t_LDADD = libcontract.la
-tests_softcuda_races_t_SOURCES = tests/softcuda/races.c $(softcuda_support)
 tests_softcuda_races_t_LDADD = libcontract.la
-tests_softcuda_threads_t_SOURCES = tests/softcuda/threads.c $(softcuda_support)
 tests_softcuda_threads_t_LDADD = libcontract.la
-tests_softcuda_words_t_SOURCES = tests/softcuda/words.c $(softcuda_support)
 tests_softcuda_words_t_LDADD = libcontract.la
-tests_softcuda_unwritten_t_SOURCES = tests/softcuda/unwritten.c \
-	$(softcuda_support)
 tests_softcuda_unwritten_t_LDADD = libcontract.la

@@ -9,6 +9,7 @@
 #include "tap/tap.h"
 
 struct saver sv;
+const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
 
 static uint64_t opened;
 
@@ -45,15 +46,36 @@ bool open_with(const struct saver_options *options)
 
 bool run_steps(const uint32_t *counts, uint32_t n)
 {
+    bool ran = true;
+
+    for (uint32_t i = 0; i < n && ran; i++) {
+        ran = steps(1, counts[i]);
+    }
+    return ran;
+}
+
+bool steps(uint32_t n, uint32_t microbatches)
+{
     gh_status status = GH_OK;
 
     for (uint32_t i = 0; i < n && status == GH_OK; i++) {
-        status = saver_step(&sv, counts[i]);
+        status = saver_step(&sv, microbatches);
     }
     if (status != GH_OK) {
         diag("%s", sv.err.text);
     }
     return status == GH_OK;
+}
+
+bool is_right(void)
+{
+    const bool exact = saver_is_exact(&sv);
+
+    if (!exact || toy_races(&sv.toy) != 0) {
+        diag("the sums are %s, %llu races", exact ? "right" : "wrong",
+             (unsigned long long)toy_races(&sv.toy));
+    }
+    return exact && toy_races(&sv.toy) == 0;
 }
 
 bool trains(void)
@@ -85,6 +107,92 @@ bool all_are_back(void)
              (unsigned long long)lender_still_out(l));
     }
     return are;
+}
+
+/* ---- a step that is cut -------------------------------------------------- */
+
+enum saver_answer cut(struct saver *saver, enum saver_call call,
+                      uint32_t layer, uint32_t module, uint32_t microbatch)
+{
+    const struct cut *c = saver->user;
+    const bool forward = call == SAVER_SAVE || call == SAVER_COMMIT ||
+                         call == SAVER_ENTER ||
+                         (call == SAVER_LOAD && !saver->has_added);
+
+    (void)layer;
+    (void)module;
+    (void)microbatch;
+    if (saver->calls != c->at) {
+        return SAVER_GO_ON;
+    }
+    /* A backward that has added to its sums cannot be repeated. */
+    return c->answer == SAVER_AGAIN && !forward ? SAVER_GO_ON : c->answer;
+}
+
+/* A step that is over, however it has ended, keeps nothing of the host's. */
+static bool keeps_nothing(void)
+{
+    uint64_t out;
+
+    sv.toy.drv.cuCtxSynchronize();
+    gh_flush_delayed(sv.session, NULL);
+    out = lender_still_out(&sv.lender);
+    if (out != 0) {
+        diag("%llu blocks are out after the step", (unsigned long long)out);
+    }
+    return out == 0;
+}
+
+/* Whether the step had so many calls. */
+static bool cut_one(const struct saver_options *options, uint32_t which,
+                    struct cut c, bool *right)
+{
+    const bool lends = options->own && !options->unlent;
+    bool reached = false, kept = false;
+    gh_status status = GH_OK;
+
+    *right = false;
+    if (!open_with(options)) {
+        return false;
+    }
+    for (uint32_t s = 0; s < 5 && status == GH_OK; s++) {
+        sv.watch = s == which ? cut : NULL;
+        sv.watches_entries = !options->own;
+        sv.user = &c;
+        status = saver_step(&sv, 3);
+        if (s == which) {
+            reached = sv.stopped || sv.calls >= c.at;
+            status = sv.stopped ? GH_OK : status;
+            kept = lends && !keeps_nothing();
+        }
+    }
+    *right = status == GH_OK && is_right() && saver_stats(&sv).replays > 0;
+    if (status != GH_OK) {
+        diag("%s", sv.err.text);
+    }
+    saver_detach(&sv);
+    *right = *right && !kept && (!lends || all_are_back());
+    saver_close(&sv);
+    return reached;
+}
+
+void sweep_cuts(const struct saver_options *options, uint32_t which,
+                enum saver_answer answer, const char *what)
+{
+    uint32_t wrong = 0, n = 0;
+    bool right, reached = true;
+
+    for (n = 0; reached && n < 400; n++) {
+        const struct cut c = { n + 1, answer };
+
+        reached = cut_one(options, which, c, &right);
+        if (!right) {
+            diag("%s: step %u, call %u", what, which, n + 1);
+        }
+        wrong += !right;
+    }
+    ok(n > 4 && wrong == 0, "%s: after each of %u calls of step %u", what,
+       n - 1, which);
 }
 
 gh_offload_desc asks(const char *modules)

@@ -10,6 +10,7 @@
 #include "support/saver.h"
 
 extern struct saver sv;
+extern const char *const silent[]; /* an environment without a log */
 
 /* The host and its session; false: the test has failed, and nothing is open. */
 bool open_with(const struct saver_options *options);
@@ -19,11 +20,29 @@ uint64_t left_over(void);
 
 /* One step for each count of microbatches; false: one has failed. */
 bool run_steps(const uint32_t *counts, uint32_t n);
+/* `n` steps of as many microbatches. */
+bool steps(uint32_t n, uint32_t microbatches);
+/* The sums are right, and nothing has raced. */
+bool is_right(void);
 /* Steps of 4, 5, 3 and 4 microbatches: sums, races, and who has seen bytes that
  * nobody wrote. */
 bool trains(void);
 /* Every block that was lent is back, once.  The session is closed, or idle. */
 bool all_are_back(void);
+
+/* For saver.watch and saver.user: answers so after call `at`. */
+struct cut {
+    uint64_t at;
+    enum saver_answer answer;
+};
+enum saver_answer cut(struct saver *saver, enum saver_call call,
+                      uint32_t layer, uint32_t module, uint32_t microbatch);
+
+/* A point: step `which` of five is cut after each of its calls in turn, with
+ * this answer; the others are right all the same, and the host has its memory
+ * back. */
+void sweep_cuts(const struct saver_options *options, uint32_t which,
+                enum saver_answer answer, const char *what);
 
 /* These modules, from 4 bytes. */
 gh_offload_desc asks(const char *modules);

@@ -10,32 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
-
-static bool steps(uint32_t n, uint32_t microbatches)
-{
-    gh_status status = GH_OK;
-
-    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
-        status = saver_step(&sv, microbatches);
-    }
-    if (status != GH_OK) {
-        diag("%s", sv.err.text);
-    }
-    return status == GH_OK;
-}
-
-static bool is_right(void)
-{
-    const bool exact = saver_is_exact(&sv);
-
-    if (!exact || toy_races(&sv.toy) != 0) {
-        diag("the sums are %s, %llu races", exact ? "right" : "wrong",
-             (unsigned long long)toy_races(&sv.toy));
-    }
-    return exact && toy_races(&sv.toy) == 0;
-}
-
 /* ---- memory for what stays ---------------------------------------------- */
 
 /* No forward can be recorded, and the backward is with memory for the largest

@@ -4,15 +4,13 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
-#include "support/saver.h"
+#include "support/saving.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct saver sv;
-static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
 static const char *const silent_delayed[] = { "GRAPHHOOKS_LOG=off",
                                               "GRAPHHOOKS_OFFLOAD_DELAY=1",
                                               NULL };
@@ -24,121 +22,7 @@ static const struct saver_options small = { .layers = 4,
                                             .streams = 2,
                                             .environment = silent };
 
-static bool open_with(const struct saver_options *options)
-{
-    const char *reason;
-
-    said[0] = '\0';
-    if (!saver_open(&sv, options, &reason)) {
-        ok(false, "the host opens: %s", reason);
-        return false;
-    }
-    if (saver_attach(&sv) != GH_OK) {
-        ok(false, "the session opens: %s", sv.err.text);
-        saver_close(&sv);
-        return false;
-    }
-    return true;
-}
-
-static bool steps(uint32_t n, uint32_t microbatches)
-{
-    gh_status status = GH_OK;
-
-    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
-        status = saver_step(&sv, microbatches);
-    }
-    if (status != GH_OK) {
-        diag("%s", sv.err.text);
-    }
-    return status == GH_OK;
-}
-
-static bool is_right(void)
-{
-    const bool exact = saver_is_exact(&sv);
-
-    if (!exact || toy_races(&sv.toy) != 0) {
-        diag("the sums are %s, %llu races", exact ? "right" : "wrong",
-             (unsigned long long)toy_races(&sv.toy));
-    }
-    return exact && toy_races(&sv.toy) == 0;
-}
-
 /* ---- a step that is cut, a pass that is given up ------------------------------- */
-
-struct cut {
-    uint64_t at; /* the call after which it is done */
-    enum saver_answer answer;
-};
-
-static enum saver_answer cut(struct saver *saver, enum saver_call call,
-                             uint32_t layer, uint32_t module,
-                             uint32_t microbatch)
-{
-    const struct cut *c = saver->user;
-    const bool forward = call == SAVER_SAVE || call == SAVER_COMMIT ||
-                         call == SAVER_ENTER ||
-                         (call == SAVER_LOAD && !saver->has_added);
-
-    (void)layer;
-    (void)module;
-    (void)microbatch;
-    if (saver->calls != c->at) {
-        return SAVER_GO_ON;
-    }
-    /* A backward that has added to its sums cannot be repeated. */
-    return c->answer == SAVER_AGAIN && !forward ? SAVER_GO_ON : c->answer;
-}
-
-/* Steps 0 to 3, of which `which` is cut after its call `at`; whether the step
- * had so many calls. */
-static bool cut_one(const struct saver_options *options, uint32_t which,
-                    struct cut c, bool *right)
-{
-    bool reached = false;
-    gh_status status = GH_OK;
-
-    *right = false;
-    if (!open_with(options)) {
-        return false;
-    }
-    for (uint32_t s = 0; s < 5 && status == GH_OK; s++) {
-        sv.watch = s == which ? cut : NULL;
-        sv.watches_entries = true;
-        sv.user = &c;
-        status = saver_step(&sv, 3);
-        if (s == which) {
-            reached = sv.stopped || sv.calls >= c.at;
-            status = sv.stopped ? GH_OK : status;
-        }
-    }
-    *right = status == GH_OK && is_right() && saver_stats(&sv).replays > 0;
-    if (status != GH_OK) {
-        diag("%s", sv.err.text);
-    }
-    saver_close(&sv);
-    return reached;
-}
-
-static void sweep_cuts(const struct saver_options *options, uint32_t which,
-                       enum saver_answer answer, const char *what)
-{
-    uint32_t wrong = 0, n = 0;
-    bool right, reached = true;
-
-    for (n = 0; reached && n < 400; n++) {
-        const struct cut c = { n + 1, answer };
-
-        reached = cut_one(options, which, c, &right);
-        if (!right) {
-            diag("%s: step %u, call %u", what, which, n + 1);
-        }
-        wrong += !right;
-    }
-    ok(n > 4 && wrong == 0, "%s: after each of %u calls of step %u", what,
-       n - 1, which);
-}
 
 static void test_cuts(void)
 {
@@ -191,7 +75,7 @@ static uint64_t calls_of_entry(const char *entry)
     return calls(entry);
 }
 
-static uint64_t left_over(const softcuda_counts *c)
+static uint64_t objects_of(const softcuda_counts *c)
 {
     return c->device_allocations + c->host_allocations + c->streams +
            c->events + c->graphs + c->execs + c->modules +
@@ -224,7 +108,7 @@ static struct outcome train(const struct saver_options *options,
     outcome.explained = status != GH_OK && sv.err.text[0] != '\0';
     toy_configure(&sv.toy, "RACES=0");
     after = toy_counts(&sv.toy);
-    outcome.left = left_over(&after) - left_over(&before);
+    outcome.left = objects_of(&after) - objects_of(&before);
     if (status == GH_OK) {
         outcome.exact = races == 0 && saver_is_exact(&sv);
         outcome.wrong = !outcome.exact;

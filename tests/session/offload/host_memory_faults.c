@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
 static const char *const delayed[] = { "GRAPHHOOKS_LOG=off",
                                        "GRAPHHOOKS_OFFLOAD_DELAY=1", NULL };
 static const char *const comparing[] = { "GRAPHHOOKS_LOG=off",
@@ -25,30 +24,6 @@ static const struct saver_options small = { .layers = 4,
                                             .streams = 2,
                                             .environment = silent,
                                             .own = true };
-
-static bool steps(uint32_t n, uint32_t microbatches)
-{
-    gh_status status = GH_OK;
-
-    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
-        status = saver_step(&sv, microbatches);
-    }
-    if (status != GH_OK) {
-        diag("%s", sv.err.text);
-    }
-    return status == GH_OK;
-}
-
-static bool is_right(void)
-{
-    const bool exact = saver_is_exact(&sv);
-
-    if (!exact || toy_races(&sv.toy) != 0) {
-        diag("the sums are %s, %llu races", exact ? "right" : "wrong",
-             (unsigned long long)toy_races(&sv.toy));
-    }
-    return exact && toy_races(&sv.toy) == 0;
-}
 
 static void close_and_count(const char *what)
 {
@@ -532,90 +507,6 @@ static void test_closes(void)
 }
 
 /* ---- a step that is cut, a pass that is given up ------------------------ */
-
-struct cut {
-    uint64_t at; /* the call after which it is done */
-    enum saver_answer answer;
-};
-
-static enum saver_answer cut(struct saver *saver, enum saver_call call,
-                             uint32_t layer, uint32_t module,
-                             uint32_t microbatch)
-{
-    const struct cut *c = saver->user;
-    const bool forward = call == SAVER_SAVE || call == SAVER_COMMIT ||
-                         (call == SAVER_LOAD && !saver->has_added);
-
-    (void)layer;
-    (void)module;
-    (void)microbatch;
-    if (saver->calls != c->at) {
-        return SAVER_GO_ON;
-    }
-    /* A backward that has added to its sums cannot be repeated. */
-    return c->answer == SAVER_AGAIN && !forward ? SAVER_GO_ON : c->answer;
-}
-
-/* A step that is over, however it has ended, keeps nothing. */
-static uint64_t out_after_step(void)
-{
-    sv.toy.drv.cuCtxSynchronize();
-    gh_flush_delayed(sv.session, NULL);
-    return lender_still_out(&sv.lender);
-}
-
-static bool cut_one(const struct saver_options *options, uint32_t which,
-                    struct cut c, bool *right)
-{
-    bool reached = false;
-    uint64_t out = 0;
-    gh_status status = GH_OK;
-
-    *right = false;
-    if (!open_with(options)) {
-        return false;
-    }
-    for (uint32_t s = 0; s < 5 && status == GH_OK; s++) {
-        sv.watch = s == which ? cut : NULL;
-        sv.user = &c;
-        status = saver_step(&sv, 3);
-        if (s == which) {
-            reached = sv.stopped || sv.calls >= c.at;
-            status = sv.stopped ? GH_OK : status;
-            out = options->unlent ? 0 : out_after_step();
-        }
-    }
-    if (out != 0) {
-        diag("%llu blocks are out after the step", (unsigned long long)out);
-    }
-    *right = status == GH_OK && is_right() && saver_stats(&sv).replays > 0;
-    if (status != GH_OK) {
-        diag("%s", sv.err.text);
-    }
-    saver_detach(&sv);
-    *right = *right && out == 0 && (options->unlent || all_are_back());
-    saver_close(&sv);
-    return reached;
-}
-
-static void sweep_cuts(const struct saver_options *options, uint32_t which,
-                       enum saver_answer answer, const char *what)
-{
-    uint32_t wrong = 0, n = 0;
-    bool right, reached = true;
-
-    for (n = 0; reached && n < 400; n++) {
-        const struct cut c = { n + 1, answer };
-
-        reached = cut_one(options, which, c, &right);
-        if (!right) {
-            diag("%s: step %u, call %u", what, which, n + 1);
-        }
-        wrong += !right;
-    }
-    ok(n > 4 && wrong == 0, "%s: after each of %u calls of step %u", what,
-       n - 1, which);
-}
 
 static void test_cuts(void)
 {
