@@ -349,6 +349,11 @@ def zero_bubble():
     return _backward
 
 
+def compiled_of(thing):
+    """The function of which torch has made it by compiling, or itself."""
+    return getattr(thing, "_torchdynamo_orig_callable", thing)
+
+
 def nodes_of(tensors) -> list:
     """Where zero-bubble schedules begin to look for what hangs on these."""
     return [*map(zero_bubble()._get_grad_fn_or_grad_acc, tensors)]

@@ -75,7 +75,7 @@ def _data_of(args):
 
 def _are_all_known(thing, attributes: frozenset, found: set) -> bool:
     """Whether nothing unknown runs if it is called, or read."""
-    thing = getattr(thing, "_torchdynamo_orig_callable", thing)
+    thing = private.compiled_of(thing)
     if isinstance(thing, (*_PLAIN, types.BuiltinFunctionType)):
         return True
     if isinstance(thing, (types.ModuleType, type)):

@@ -13,6 +13,7 @@ import cProfile
 import contextlib
 import functools
 import gc
+import inspect
 import os
 import sys
 import threading
@@ -193,7 +194,7 @@ class _Profiler:
 
 def _frame_above():
     """That of who watches."""
-    frame = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame.f_code.co_filename in (__file__, contextlib.__file__):
         frame = frame.f_back
     return frame
@@ -226,7 +227,7 @@ class _Monitor:
     def _note(self, code, _):
         if threading.get_ident() != self._thread:
             return None
-        frame = sys._getframe(1)
+        frame = inspect.currentframe().f_back
         if compiled.is_within(frame.f_back, self._outermost):
             return None  # another call of it may be outside
         if compiled.is_wrapper(code):
