@@ -9,6 +9,7 @@ EXTRA_DIST += \
 	tests/megatron/softmegatron.py \
 	tests/megatron/test_auto.py \
 	tests/megatron/test_example.py \
+	tests/megatron/test_gradients.py \
 	tests/megatron/test_kinds.py \
 	tests/megatron/test_hooks.py \
 	tests/megatron/test_life.py \

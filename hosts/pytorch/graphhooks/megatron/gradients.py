@@ -32,9 +32,9 @@ def add_in_graphs(chunk, bodies) -> None:
 
 
 def _add(leaf) -> None:
-    if leaf.grad is not None and not leaf.grad_added_to_main_grad:
+    if not leaf.grad_added_to_main_grad:
         leaf.main_grad.add_(leaf.grad)
-        leaf.grad = None
+    leaf.grad = None
 
 
 def _wrapper(chunk):

@@ -294,9 +294,11 @@ class Attached(Owner):
                  "layers run eagerly, without graphs (graphs=False)"]
         lines += [f"{s.name} runs eagerly: {s.refused}"
                   for s in self.segments if s.refused]
-        lines += [f"{s.name}: autograd adds up {len(s.parameters.returned)} "
-                  f"of its {len(s.parameters.all)} gradients"
-                  for s in self.segments if s.parameters.returned]
+        lines += [f"{s.name}: autograd adds up {by_autograd} of its "
+                  f"{len(s.parameters.all)} gradients"
+                  for s in self.segments for by_autograd in [
+                      len(s.parameters.returned) - len(s.parameters.put)]
+                  if by_autograd]
         lines += self.outputs.lines()
         lines += self.banks.lines()
         lines += self.offload.lines()

@@ -193,10 +193,12 @@ def has_hooks(leaf) -> bool:
     return bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
 
 
-def have_hooks(leaves) -> bool:
-    """Asked in every pass."""
+def have_hooks(leaves, ours: int = 0) -> bool:
+    """Asked in every pass; each has so many of ours, for when its gradient
+    has been added up."""
     for p in leaves:
-        if p._backward_hooks or p._post_accumulate_grad_hooks:
+        if p._backward_hooks or len(p._post_accumulate_grad_hooks or ()) \
+                > ours:
             return True
     return False
 

@@ -213,6 +213,7 @@ class Shares:
     def __init__(self, comparisons: Comparisons | None = None):
         self._comparisons = comparisons or Comparisons()
         self._found: set = set()
+        self.several: set = set()  # that had some of several calls in a pass
         self.casts: dict = {}  # how many a call has of a parameter, at most
         self.cast_for_others: set = set()  # those of which others use one too
         self._watched: dict = {}  # of each what comes of calls
@@ -281,6 +282,8 @@ class Shares:
             if not found:
                 return
             calls, found = zip(*found)
+            if len(set(calls)) > 1:
+                self.several.add(p)
             if 1 < len(set(calls)) < len(calls) \
                     or len({call.shape for call in calls}) > 1:
                 # Graphs add up those of each call, and eager one by one; or
@@ -309,13 +312,19 @@ class Others:
 
     _GRAPH, _OTHER, _BOTH = 1, 2, 3
 
-    def __init__(self, nodes, tell):
+    def __init__(self, nodes, tell, put=()):
+        """By the nodes that add up; of `put`, whose nodes are come by in each
+        pass, with nothing for them as a rule, by who is called but then."""
         self._tell = tell
         self._nodes = list(nodes)  # else they live for a pass only
         # A hook that held this could never be collected: a node holds it.
         come = weakref.WeakMethod(self._come)
         self._handles = [n.register_prehook(lambda g: come() and come()(g))
                          for n in self._nodes]
+        self._handles += [
+            p.register_post_accumulate_grad_hook(
+                lambda p: None if p.grad is None
+                else come() and come()((p.grad,))) for p in put]
         self._pass = -1  # of autograd
         self._seen = 0  # who has come in it
 

@@ -70,6 +70,7 @@ class Parameters:
     def _unsort(self) -> None:
         self.sorted = False
         self.returned: tuple = ()  # autograd is given their gradients
+        self.put: tuple = ()  # of these, that graphs put where an engine has
         self.own: list = []  # the graph puts them in place
         self.sample: tuple = ()  # one of those, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
@@ -107,6 +108,11 @@ class Parameters:
                               or p in self.watched or p in self.shares.found
                               or has_hooks(p) or is_held(p, ours=1)
                               or getattr(p, "grad_dtype", p.dtype) != p.dtype)
+        # Of several calls in one pass autograd gives an engine the sum.
+        self.put = tuple(p for p in self.returned if p in self.putting
+                         and not (by_autograd(p) or has_hooks(p)
+                                  or p in self.shares.found
+                                  or p in self.shares.several))
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
@@ -118,10 +124,11 @@ class Parameters:
         self.behind = self.returned + self.sample
         if self.own:
             self._node = nodes[self.own[0]]
+            asked.know(self)
+        if self.own or self.put:
             # Those that no call has used have nothing of graphs.
             self.others = Others([nodes[p] for p in self.own
-                                  if p in self._used], tell)
-            asked.know(self)
+                                  if p in self._used], tell, self.put)
 
     def are_accumulated(self) -> bool:
         """Whether the pass of autograd at hand adds gradients to `.grad`;
@@ -176,7 +183,8 @@ class Parameters:
 
     def have_hooks(self) -> bool:
         """Whether one has come since the first recording."""
-        return private.have_hooks(self.own)
+        return private.have_hooks(self.own) \
+            or private.have_hooks(self.put, ours=1)
 
     def left_out(self) -> list:
         """Those that are no longer trained, or not asked for."""
@@ -246,9 +254,9 @@ class Parameters:
 
     def put_away(self, aliases) -> list:
         """Handles of hooks by which an engine's functions do so."""
-        if not self.putting:
+        if not self.put:
             return []
-        ours = set(self.returned) & self.putting.keys()
+        ours = set(self.put)
         return [alias.register_post_accumulate_grad_hook(self.putting[p])
                 for p, alias in zip(self.all, aliases)
                 if p in ours and alias is not p]

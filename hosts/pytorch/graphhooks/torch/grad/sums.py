@@ -90,9 +90,21 @@ class Sums:
         self.segment = segment
         self._aside: Aside | None = None  # of a pass that is not over
         self._pass = -1  # of autograd, which comes by several times
+        self._is_beside = False  # that is asked for some gradients alone
 
     def is_summing(self) -> bool:
         return self._aside is not None and self._pass == current_pass()
+
+    def why_apart(self) -> tuple:
+        """Why no graph that puts gradients where an engine has them, for
+        Unserved."""
+        if self._is_beside:
+            return ("a backward is asked for some gradients alone, and its "
+                    "graph adds those of parameters to main_grad"), True
+        return ("one backward goes through several of its calls, which none "
+                "did before its graphs were recorded: eager adds the sum of "
+                "their gradients to main_grad, and the graphs would add each; "
+                "detach and attach again"),
 
     def run_back(self, instance, microbatch: int, grads):
         """There may be more to come by in this pass of autograd."""
@@ -124,6 +136,7 @@ class Sums:
         """For autograd.grad() and backward(inputs=...), which leave `.grad`
         alone, and whose results are the caller's."""
         self._begin(current_pass())
+        self._is_beside = True
         parameters = self.segment.parameters
         try:
             with self._aside.summing():
@@ -134,7 +147,7 @@ class Sums:
                 return [r if r is None else copy_of(r) for r in results]
         finally:
             self._aside.restore()
-            self._aside = None
+            self._aside, self._is_beside = None, False
 
     def run_without(self, left_out, run, *what):
         """For a pass that comes after these were frozen, or is not asked for

@@ -247,7 +247,8 @@ class Apart(Instance):
                     lent(self.beginning.buffers, self.copies):
                 # Functions may write what they are given, and give it back.
                 of_inputs, of_parameters, again = take_grads(
-                    segment, self, [copy_of(grads[i]) for i in self.wanted])
+                    segment, self, [copy_of(grads[i]) for i in self.wanted],
+                    puts=True)
         finally:
             theirs.put_back()
         self.expected = (*of_inputs,

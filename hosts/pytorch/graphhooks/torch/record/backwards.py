@@ -152,9 +152,10 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
     return found
 
 
-def take_grads(segment, instance: Instance, grads):
+def take_grads(segment, instance: Instance, grads, puts=False):
     """Runs autograd's backward; what it finds for inputs, for parameters, and
-    for inputs once more.  Reentrant checkpointing runs the modules in it.
+    for inputs once more.  `puts`: without those of parameters that graphs put
+    where an engine has them.  Reentrant checkpointing runs the modules in it.
     Autograd lets go on its way, and gradients come to lie there."""
     grads = list(map(strides.as_laid, grads, instance.layouts))
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
@@ -164,7 +165,7 @@ def take_grads(segment, instance: Instance, grads):
     inputs = strides.Laid(instance.inputs)
     returned = strides.Laid([leaves[p] for p in parameters.returned])
     instance.spent = True
-    putting = parameters.put_away(instance.leaves)
+    putting = parameters.put_away(instance.leaves) if puts else ()
     reading = segment.owner.offload.reading(segment, instance)
     try:
         with undisturbed(segment.draws), \
@@ -212,7 +213,7 @@ def _differentiate(segment, instance, grads, found, places):
             with contextlib.nullcontext() if segment.weights is None \
                     else segment.weights.apart(instance):
                 of_inputs, of_parameters, more = take_grads(
-                    segment, instance, grads)
+                    segment, instance, grads, puts=True)
     finally:
         landing.close()
     found.marks = marks

@@ -62,7 +62,7 @@ class WayBack(Called):
             self.owner.count("partial_backward")
             return self.sums.run_beside(instance, microbatch, grads)
         others = self.parameters.others
-        if others is not None:
+        if self.parameters.own:
             others.go(now)
         run = self.run_back if len(self.instances) == 1 else self.sums.run_back
         left_out = self.parameters.left_out()
@@ -122,6 +122,10 @@ class WayBack(Called):
                            "to another buffer between a forward and its "
                            "backward, which adds to the old one: set it "
                            "before the forward", True)
+        if self.parameters.put and self.sums.is_summing():
+            if self.owner.ranks.size == 1:
+                raise Unserved(self.name, *self.sums.why_apart())
+            self.note_others()  # ranks that share graphs cannot part
         if instance.spoiled:
             raise Unserved(self.name, "backwards come in another order than "
                            "in the step that was recorded, and one of them "
@@ -144,6 +148,8 @@ class WayBack(Called):
                 moved.put_back(())
             raise Unserved(self.name, "its backward must run eagerly, and "
                            "what autograd needs for that is gone")
+        if self.parameters.put:
+            self.parameters.others.go(current_pass())
         results = backward.results
         if moved is not None:
             results = moved.put_back(results)

@@ -1,0 +1,168 @@
+"""Gradients of which a weight has several in one backward, or for which
+somebody waits, where DistributedDataParallel adds them to `main_grad`.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("megatron.core",
+                    reason="megatron-core is not installed")
+
+import training  # noqa: E402
+from models import torch  # noqa: E402
+from training import COUNTS, Training, compare, differing, wrapped  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("world")
+
+ROUTED = "attn,moe_router,moe_preprocess"
+SCOPES = [("dense", ""), ("dense", "attn"), ("moe", ROUTED)]
+CHUNK = dict(attach=dict(granularity="chunk"))
+
+
+def step(each, backwards) -> None:
+    """Of a training; each backward is of the losses of that function."""
+    model = each.chunks[0]
+    model.zero_grad_buffer()
+    for loss in backwards(each):
+        loss.backward()
+        each.losses.append(loss.detach().clone())
+    model.finish_grad_sync()
+    for p in model.parameters():
+        p.grad = p.main_grad.to(p.dtype)
+    each.optimizer.step()
+    each.optimizer.zero_grad()
+
+
+def loss_of(each):
+    return each.chunks[0](**next(each.data[0])).float().mean()
+
+
+def single(each):
+    yield loss_of(each)
+    yield loss_of(each)
+
+
+def pairs(each):
+    """Two forwards of the model in one loss, as of what is preferred to
+    something else."""
+    for _ in range(2):
+        yield loss_of(each) + 0.5 * loss_of(each)
+
+
+def summed(each):
+    yield loss_of(each)
+    yield sum(loss_of(each) for _ in range(3))
+
+
+def penalized(each):
+    for loss in single(each):
+        layer = each.core.decoder.layers[0]
+        yield loss + 1e-3 * sum(p.square().sum() for p in layer.parameters())
+
+
+def steps(*kinds):
+    def train(each):
+        for backwards in kinds:
+            step(each, backwards)
+
+    return train
+
+
+@pytest.mark.parametrize("backwards", [pairs, summed, penalized])
+@pytest.mark.parametrize("kind, scope", SCOPES)
+def test_several_gradients_are_summed_before_they_are_added(
+        kind, scope, backwards):
+    two = compare(steps(*[backwards] * 5), kind, scope, wrap=wrapped())
+    assert "elsewhere" not in two.explained
+
+
+@pytest.mark.parametrize("backwards", [pairs, penalized])
+def test_of_a_chunk(backwards):
+    compare(steps(*[backwards] * 5), "dense", "", wrap=wrapped(), **CHUNK)
+
+
+def both(train, scope="", before=lambda each: None):
+    """Trains without graphs and with; what came of it, and the other."""
+    found = []
+    one, two = [Training("dense", None, wrapped()) for _ in range(2)]
+    for each in one, two:
+        training.seed()
+        before(each)
+        if each is two:
+            each.attach(scope)
+        found.append(train(each))
+    two.stats = two.end()
+    assert found[0] == found[1]
+    return one, two
+
+
+@pytest.mark.parametrize("begins", [[single] * 4, [summed, single, single]])
+def test_several_that_come_later(begins):
+    one, two = both(steps(*begins, *[pairs] * 3))
+    assert differing(one.state(), two.state()) == []
+    assert two.stats["refused"].keys() == ({
+        "decoder.layers.0", "decoder.layers.1"} if single is begins[0]
+        else set()), two.stats
+
+
+def test_a_later_penalty_is_said():
+    _, two = both(steps(*[single] * 4, penalized))
+    assert [line.partition(":")[0] for line in two.explained.splitlines()
+            if "a gradient from elsewhere" in line] == ["decoder.layers.0"]
+
+
+def test_gradients_of_inputs_alone_are_added_nowhere():
+    def alone(each):
+        model, layer = each.chunks[0], each.core.decoder.layers[0]
+        seen = []
+        hook = layer.register_forward_pre_hook(
+            lambda module, args, kwargs: seen.append(kwargs["hidden_states"]),
+            with_kwargs=True)
+        loss = model(**next(each.data[0])).float().mean()
+        hook.remove()
+        each.losses += torch.autograd.grad(loss, seen)
+        yield from single(each)
+
+    one, two = both(steps(*[single] * 3, *[alone] * 3))
+    assert differing(one.state(), two.state()) == []
+    assert two.stats["eager_calls"]["partial_backward"] > 0, two.stats
+    assert two.stats["refused"] == {}, two.stats
+
+
+WAITS = {
+    "halves": lambda p, seen: p.register_hook(lambda g: g * 0.5),
+    "looks": lambda p, seen: p.register_post_accumulate_grad_hook(
+        lambda p: seen.append(float(p.grad.norm()))),
+}
+
+
+@pytest.mark.parametrize("scope", ["", "attn"])
+@pytest.mark.parametrize("begins", [0, 3])
+@pytest.mark.parametrize("waits", [*WAITS])
+def test_who_waits_for_a_gradient_has_it(waits, begins, scope):
+    seen: list = []
+    hooks: list = []
+
+    def put(each):
+        some = [*each.core.decoder.layers[0].parameters()][:3]
+        hooks.extend(WAITS[waits](p, seen) for p in some)
+
+    def train(each):
+        for i in range(8):
+            if i == begins > 0:
+                put(each)
+            if i == 6:
+                for hook in hooks:
+                    hook.remove()
+                hooks.clear()
+            step(each, single)
+        found = sorted(seen)
+        seen.clear()
+        return found
+
+    one, two = both(train, scope, (lambda each: None) if begins else put)
+    assert differing(one.state(), two.state()) == []
+    assert two.stats["replays"] > 0 and two.stats["refused"] == {}
