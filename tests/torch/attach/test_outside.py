@@ -102,6 +102,65 @@ def test_what_no_function_reads_may_change(grain):
     assert stats["refused"] == {}
 
 
+# As Transformer Engine's file has it: the attention of the last call.
+CACHE = """
+_attention_backends = {"params": None, "factor": None}
+
+def scale(x, width, is_training):
+    params = width, is_training
+    if _attention_backends["params"] != params:
+        _attention_backends["params"] = params
+        _attention_backends["factor"] = 1 / (width + is_training)
+    return x * _attention_backends["factor"]
+"""
+DISPATCH = "transformer_engine.pytorch.attention.dot_product_attention." \
+    "dot_product_attention"
+
+
+class OfAWidth(silent_cases.Layer):
+    widths = 0
+
+    def __init__(self, names) -> None:
+        super().__init__()
+        OfAWidth.widths += 1
+        self.scale, self.width = names["scale"], OfAWidth.widths
+
+    def forward(self, x):
+        return self.scale(super().forward(x), self.width, self.training)
+
+
+@pytest.mark.parametrize("file, replays", [(DISPATCH, True), ("mine", False)])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_cache_of_the_last_call_may_have_another(file, replays, grain):
+    names = {"__name__": file}
+    exec(CACHE, names)
+    OfAWidth.way = staticmethod(torch.sin)
+
+    def trained(grain):
+        OfAWidth.widths = 0
+        case = silent_cases.Case("", lambda: OfAWidth(names), lambda _: None)
+        torch.manual_seed(0)
+        model = silent_cases.stack(case)
+
+        def evaluate(step):
+            model.eval()
+            with torch.no_grad():
+                model.layers[0](silent_cases.batch(step))
+            model.train()
+
+        if grain is None:
+            return silent_cases.train(model, evaluate, STEPS), None
+        with graphhooks.attach(model, verify="off",
+                               **GRAINS[grain]) as attached:
+            return silent_cases.train(model, evaluate, STEPS), \
+                attached.stats()
+
+    (one, _), (two, stats) = trained(None), trained(grain)
+    assert all(same(a, b) for a, b in zip(one[0] + one[1], two[0] + two[1]))
+    assert (stats["replays"] > 0) is replays
+    assert (stats["refused"] == {}) is replays
+
+
 # ---- what a layer writes outside of itself ---------------------------------
 
 LOSSES = {"group": object(), "losses": []}

@@ -17,6 +17,13 @@ _GLOBALS = frozenset(("globals", "eval", "exec"))
 _ATTRIBUTES = frozenset(("vars", "__dict__", "attrgetter", "methodcaller",
                          "__getattribute__", "__reduce_ex__", *_GLOBALS))
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+# Globals of others with what was found for the last call, or for some, and all
+# that this depends on: a call that depends on something else finds it anew,
+# whatever another call has left there.
+_DISPATCH = "transformer_engine.pytorch.attention.dot_product_attention." \
+    "dot_product_attention"
+_CACHES = frozenset(((_DISPATCH, "_attention_backends"),
+                     (_DISPATCH, "_thd_policy_backend_cache")))
 # Operations that read a global, and by how many bits its number is shifted.
 _LOADS = {dis.opmap["LOAD_GLOBAL"]: int(sys.version_info >= (3, 11)),
           dis.opmap["LOAD_NAME"]: 0}
@@ -46,6 +53,7 @@ def namespaces(function):
     all_names = all_names_of(function.__code__)
     if not _GLOBALS.isdisjoint(all_names):
         read = [k for k in names if not k.startswith("__")]
+    read = _but_caches(names, read)
     yield "", names, read
     waiting = [(key, names[key], 0) for key in read if key in names]
     waiting += [(free, cell.cell_contents, 0) for free, cell in zip(
@@ -59,10 +67,15 @@ def namespaces(function):
         if not isinstance(file, types.ModuleType) or is_of_others(file):
             continue
         inner = vars(file)
-        keys = [k for k in all_names if k in inner]
+        keys = _but_caches(inner, [k for k in all_names if k in inner])
         yield f"{name}.", inner, keys
         if far < _FAR:
             waiting += [(f"{name}.{k}", inner[k], far + 1) for k in keys]
+
+
+def _but_caches(names, keys) -> list:
+    file = names.get("__name__")
+    return [k for k in keys if (file, k) not in _CACHES]
 
 
 def _resolved(name: str, level: int, names) -> str:
