@@ -1,7 +1,8 @@
 # plugins/local.mk - the families of models.
 # SPDX-License-Identifier: Apache-2.0
 
-# Each is one file that knows the public headers alone, and links libc.
+# Each is one file of its name that knows the public headers alone, and links
+# libc.
 
 family_ldflags = $(AM_LDFLAGS) -module -avoid-version -no-undefined \
 	-export-symbols-regex '^graphhooks_family_v'
@@ -11,15 +12,11 @@ pkglib_LTLIBRARIES += \
 	plugins/mamba.la \
 	plugins/mla.la \
 	plugins/stack.la
-plugins_example_la_SOURCES = plugins/example.c
+EXTRA_DIST += plugins/parts.h
 plugins_example_la_LDFLAGS = $(family_ldflags)
-plugins_gpt_la_SOURCES = plugins/gpt.c plugins/parts.h
 plugins_gpt_la_LDFLAGS = $(family_ldflags)
-plugins_mamba_la_SOURCES = plugins/mamba.c plugins/parts.h
 plugins_mamba_la_LDFLAGS = $(family_ldflags)
-plugins_mla_la_SOURCES = plugins/mla.c plugins/parts.h
 plugins_mla_la_LDFLAGS = $(family_ldflags)
-plugins_stack_la_SOURCES = plugins/stack.c plugins/parts.h
 plugins_stack_la_LDFLAGS = $(family_ldflags)
 
 # What is only built finds them as what is installed does: in graphhooks/

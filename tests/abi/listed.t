@@ -88,5 +88,10 @@ missing=$(diff "$scratch/words" "$scratch/rows")
 empty "$missing" "a word of GRAPHHOOKS_EP_EXCHANGE has a kind, and a kind a word"
 [ "$(wc -l < "$scratch/rows")" -ge 2 ]
 ok $? "they were read, too"
+sed -n '/^typedef .* gh_exchange_kind;/,/^};/s/^ *GH_EXCHANGE_\([A-Z]*\) = .*/\1/p' \
+    "$srcdir/include/graphhooks/exchange.h" |
+    tr '[:upper:]' '[:lower:]' > "$scratch/kinds"
+missing=$(diff "$scratch/kinds" "$scratch/rows")
+empty "$missing" "each GH_EXCHANGE_* has its ops in lib/exchange/exchange.c"
 
 done_testing
