@@ -10,14 +10,12 @@
 #include <graphhooks/layer.h>
 
 #include "base/log.h"
+#include "plan/kinds.h"
 
 #include <stdbool.h>
 
 /* Flags that belong to a call, and are no part of what a pass is. */
 #define GH_CALL_FLAGS (GH_PASS_NO_EXIT | GH_PASS_PREPARE)
-
-/* The values of gh_reason. */
-#define GH_REASONS (GH_REASON_RANKS + 1)
 
 struct gh_gate;
 struct gh_offload_options;

@@ -127,5 +127,7 @@ const char *gh_reason_name(gh_reason reason)
         [GH_REASON_RANKS] = "ranks",
     };
 
-    return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : "?";
+    _Static_assert(sizeof(names) / sizeof(names[0]) == GH_REASONS,
+                   "GH_REASONS counts the last reason");
+    return reason < GH_REASONS ? names[reason] : "?";
 }

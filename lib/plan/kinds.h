@@ -8,6 +8,7 @@
 #define GH_PLAN_KINDS_H
 
 #include <graphhooks/model.h>
+#include <graphhooks/session.h>
 
 #include <stdbool.h>
 
@@ -33,6 +34,9 @@ extern const char *const gh_dispatcher_names[]; /* by gh_dispatcher */
 extern const char *const gh_backend_names[];    /* by gh_backend */
 extern const char *const gh_feature_names[];    /* bit n of GH_FEATURE_* */
 extern const char *const gh_module_names[];     /* bit n of GH_MODULE_* */
+
+/* The values of gh_reason; each has a name in kinds.c. */
+#define GH_REASONS (GH_REASON_RANKS + 1)
 
 /* Where a module lies in a layer (modules.def). */
 enum gh_module_part {

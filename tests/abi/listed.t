@@ -94,4 +94,11 @@ sed -n '/^typedef .* gh_exchange_kind;/,/^};/s/^ *GH_EXCHANGE_\([A-Z]*\) = .*/\1
 missing=$(diff "$scratch/kinds" "$scratch/rows")
 empty "$missing" "each GH_EXCHANGE_* has its ops in lib/exchange/exchange.c"
 
+sed -n 's/^ *\(GH_REASON_[A-Z_]*\) = [0-9].*/\1/p' \
+    "$srcdir/include/graphhooks/session.h" > "$scratch/reasons"
+sed -n 's/^ *\[\(GH_REASON_[A-Z_]*\)\] = .*/\1/p' \
+    "$srcdir/lib/plan/kinds.c" > "$scratch/rows"
+missing=$(diff "$scratch/reasons" "$scratch/rows")
+empty "$missing" "each GH_REASON_* has a name in lib/plan/kinds.c, in order"
+
 done_testing
