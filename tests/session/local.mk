@@ -11,6 +11,8 @@ libtoy_la_SOURCES = \
 	tests/support/hooks.h \
 	tests/support/lender.c \
 	tests/support/lender.h \
+	tests/support/orders.c \
+	tests/support/orders.h \
 	tests/support/packed.c \
 	tests/support/packed.h \
 	tests/support/pair.h \

@@ -3,11 +3,9 @@
  * legal order, and every wait is needed.
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "support/orders.h"
 #include "support/shapes.h"
 #include "tap/tap.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 #define N_STEPS 6
 
@@ -17,15 +15,9 @@ static const uint32_t orders[N_STEPS][5] = {
     { 1, 0, 0, 2, 2 }, { 0, 2, 1, 1, 2 }, { 2, 1, 0, 0, 1 },
 };
 
-struct outcome {
-    bool exact;
-    uint64_t races, waits, evictions;
-};
-
-static struct outcome run(const struct shapes_options *options,
-                          const char *settings)
+static struct outcome run(const void *options, const char *settings)
 {
-    struct outcome outcome = { false, 0, 0, 0 };
+    struct outcome outcome = { .exact = false };
     const char *reason;
     struct shapes s;
     bool ran = true;
@@ -51,52 +43,6 @@ static struct outcome run(const struct shapes_options *options,
     return outcome;
 }
 
-static void test_seeds(const struct shapes_options *options, const char *what,
-                       uint32_t n)
-{
-    uint32_t wrong = 0, raced = 0;
-    uint64_t evictions = 0;
-    char settings[32];
-
-    for (uint32_t seed = 1; seed <= n; seed++) {
-        struct outcome outcome;
-
-        snprintf(settings, sizeof(settings), "SEED=%u RACES=1", seed);
-        outcome = run(options, settings);
-        wrong += !outcome.exact;
-        raced += outcome.races != 0;
-        evictions += outcome.evictions;
-    }
-    is_int(wrong, 0, "%s: %u legal orders give the same sums", what, n);
-    is_int(raced, 0, "%s: and none of them has a race", what);
-    if (options->environment[1] != NULL) {
-        ok(evictions >= n, "%s: while banks give way", what);
-    }
-}
-
-static void test_every_wait_is_needed(const struct shapes_options *options,
-                                      const char *what)
-{
-    const struct outcome whole = run(options, "SEED=1 RACES=1");
-    uint64_t caught = 0;
-    char settings[48];
-
-    ok(whole.waits > 10, "%s: %llu waits order the slots", what,
-       (unsigned long long)whole.waits);
-    for (uint64_t n = 1; n <= whole.waits; n++) {
-        snprintf(settings, sizeof(settings), "SEED=1 RACES=1 DROP_WAIT=%llu",
-                 (unsigned long long)n);
-        if (run(options, settings).races != 0) {
-            caught++;
-        } else {
-            diag("%s: wait %llu can be dropped without a race", what,
-                 (unsigned long long)n);
-        }
-    }
-    is_int(caught, whole.waits,
-           "%s: each of them, dropped, is reported as a race", what);
-}
-
 int main(void)
 {
     static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
@@ -109,25 +55,18 @@ int main(void)
                                       .by_capacity = true,
                                       .free_running = true,
                                       .environment = quiet };
-    const char *seeds = getenv("GRAPHHOOKS_TEST_SEEDS");
-    const uint32_t n = seeds != NULL ? (uint32_t)atoi(seeds) : 500;
-    const char *reason;
-    struct toy toy;
+    const struct orders three = { "three banks", run, &options, .least = 10 };
+    const struct orders evicts = { "two of three", run, &options, .least = 10 };
+    const uint32_t n = orders_seeds(500);
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
+    if (!orders_begin(&status)) {
+        return status;
     }
-    if (!toy.soft) {
-        return skip_all("a real device has one order, and no race detector");
-    }
-    /* A reported race is what half of these runs are for. */
-    if (freopen("/dev/null", "w", stderr) == NULL) {
-        diag("every race is shown, as /dev/null cannot be opened");
-    }
-    test_seeds(&options, "three banks", n);
-    test_every_wait_is_needed(&options, "three banks");
+    orders_are_right(&three, n);
+    orders_need_waits(&three);
     options.environment = two;
-    test_seeds(&options, "two of three", n);
-    test_every_wait_is_needed(&options, "two of three");
+    ok(orders_are_right(&evicts, n) >= n, "two of three: while banks give way");
+    orders_need_waits(&evicts);
     return done_testing();
 }

@@ -3,24 +3,16 @@
  * that the library adds for it is needed, or is known to be covered by another.
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "support/orders.h"
 #include "support/saver.h"
 #include "tap/tap.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 static const uint32_t counts[] = { 3, 4, 2, 3 };
 #define N_STEPS 4
 
-struct outcome {
-    bool exact;
-    uint64_t races, waits;
-};
-
-static struct outcome run(const struct saver_options *options,
-                          const char *settings)
+static struct outcome run(const void *options, const char *settings)
 {
-    struct outcome outcome = { false, 0, 0 };
+    struct outcome outcome = { .exact = false };
     const char *reason;
     struct saver sv;
     bool ran;
@@ -44,81 +36,30 @@ static struct outcome run(const struct saver_options *options,
     return outcome;
 }
 
+static struct orders orders_of(const struct saver_options *options,
+                               const char *what)
+{
+    /* The same few waits are made in every step. */
+    return (struct orders){
+        what, run, options, .least = 50, .stride = 7, .may_race = options->own
+    };
+}
+
 static void test_seeds(const struct saver_options *options, const char *what,
                        uint32_t n)
 {
-    uint32_t wrong = 0, raced = 0;
-    char settings[32];
+    const struct orders o = orders_of(options, what);
 
-    for (uint32_t seed = 1; seed <= n; seed++) {
-        struct outcome outcome;
-
-        snprintf(settings, sizeof(settings), "SEED=%u RACES=1", seed);
-        outcome = run(options, settings);
-        if (!outcome.exact || outcome.races != 0) {
-            diag("%s: seed %u: %s sums, %llu races", what, seed,
-                 outcome.exact ? "the right" : "other",
-                 (unsigned long long)outcome.races);
-        }
-        wrong += !outcome.exact;
-        raced += outcome.races != 0;
-    }
-    is_int(wrong, 0, "%s: %u legal orders give the same sums, bit for bit",
-           what, n);
-    is_int(raced, 0, "%s: and none of them has a race", what);
+    orders_are_right(&o, n);
 }
 
-/* Whether other waits keep the order that wait `n` does.  A host that is told
- * when its memory is free waits for what it is told of, so that another order
- * may show what one does not. */
-static bool is_covered(const struct saver_options *options, uint64_t n)
-{
-    bool covered = true, raced = false;
-
-    for (uint32_t seed = 2; seed <= 4; seed++) {
-        struct outcome outcome;
-        char settings[64];
-
-        snprintf(settings, sizeof(settings), "SEED=%u RACES=1 DROP_WAIT=%llu",
-                 seed, (unsigned long long)n);
-        outcome = run(options, settings);
-        covered = covered && outcome.exact && outcome.races == 0;
-        raced |= outcome.races != 0;
-    }
-    return covered || (options->own && raced);
-}
-
-/* The same few waits are made in every step, so one of so many is tried. */
-#define STRIDE 7
-
-/* The host adds no wait, so each is the library's.  A copy waits for its own
- * buffers' events, also where the buffers that come before it in the ring have
- * made it wait long enough. */
+/* A copy waits for its own buffers' events, also where the buffers that come
+ * before it in the ring have made it wait long enough. */
 static void test_waits(const struct saver_options *options, const char *what)
 {
-    const struct outcome whole = run(options, "SEED=1 RACES=1");
-    uint64_t seen = 0, wrong = 0, tried = 0;
-    char settings[48];
+    const struct orders o = orders_of(options, what);
 
-    ok(whole.waits > 50, "%s: %llu waits keep the order", what,
-       (unsigned long long)whole.waits);
-    for (uint64_t n = 1; n <= whole.waits; n += STRIDE) {
-        struct outcome outcome;
-
-        snprintf(settings, sizeof(settings), "SEED=1 RACES=1 DROP_WAIT=%llu",
-                 (unsigned long long)n);
-        outcome = run(options, settings);
-        tried++;
-        seen += outcome.races != 0;
-        wrong += outcome.races == 0 && !is_covered(options, n);
-    }
-    ok(3 * seen > tried,
-       "%s: %llu of %llu, dropped one by one, are reported as a race", what,
-       (unsigned long long)seen, (unsigned long long)tried);
-    is_int(wrong, 0,
-           "%s: without any of the others the sums are right in other orders "
-           "too",
-           what);
+    orders_need_most_waits(&o);
 }
 
 int main(void)
@@ -134,22 +75,13 @@ int main(void)
                                           .free_running = true };
     struct saver_options chunk = layers, parts = layers, later = layers;
     struct saver_options own = layers, stay = layers, staged = layers, one;
-    const char *seeds = getenv("GRAPHHOOKS_TEST_SEEDS");
-    const char *reason;
-    struct toy probe;
     uint32_t n;
+    int status;
 
-    if (!toy_probe(&probe, &reason)) {
-        return skip_all("%s", reason);
+    if (!orders_begin(&status)) {
+        return status;
     }
-    if (!probe.soft) {
-        return skip_all("a real device has one order, and no race detector");
-    }
-    /* A reported race is what half of these runs are for. */
-    if (freopen("/dev/null", "w", stderr) == NULL) {
-        diag("every race is shown, as /dev/null cannot be opened");
-    }
-    n = seeds != NULL ? (uint32_t)atoi(seeds) : 25;
+    n = orders_seeds(25);
     chunk.granularity = "chunk";
     parts.granularity = "part";
     parts.across = true;

@@ -5,10 +5,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "support/orders.h"
 #include "support/pair.h"
 #include "tap/tap.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,15 +195,9 @@ static void test_what_waits_after_a_failure(void)
 
 /* ---- every order, every wait --------------------------------------------- */
 
-struct outcome {
-    bool exact;
-    uint64_t races, waits;
-};
-
-static struct outcome run(const struct pair_options *options,
-                          const char *settings)
+static struct outcome run(const void *options, const char *settings)
 {
-    struct outcome outcome = { false, 0, 0 };
+    struct outcome outcome = { .exact = false };
     const char *reason;
     struct pair p;
     bool ran;
@@ -218,85 +212,6 @@ static struct outcome run(const struct pair_options *options,
     outcome.waits = toy_counts(&p.toy).waits;
     pair_close(&p);
     return outcome;
-}
-
-static void test_seeds(size_t which, uint32_t n)
-{
-    const char *what = cases[which].what;
-    uint32_t wrong = 0, raced = 0;
-    char settings[32];
-
-    for (uint32_t seed = 1; seed <= n; seed++) {
-        struct outcome outcome;
-
-        snprintf(settings, sizeof(settings), "SEED=%u RACES=1", seed);
-        outcome = run(&cases[which].options, settings);
-        if (!outcome.exact) {
-            diag("%s: seed %u gives other weights", what, seed);
-        }
-        wrong += !outcome.exact;
-        raced += outcome.races != 0;
-    }
-    is_int(wrong, 0, "%s: %u legal orders give the same weights, bit for bit",
-           what, n);
-    is_int(raced, 0, "%s: and none of them has a race", what);
-}
-
-/* Whether other waits keep the order that wait `n` does.  A host that is told
- * when its memory is free waits for what it is told of, so that another order
- * may show what one does not. */
-static bool is_covered(const struct pair_options *options, uint64_t n)
-{
-    bool covered = true, raced = false;
-
-    for (uint32_t seed = 2; seed <= 4; seed++) {
-        struct outcome outcome;
-        char settings[64];
-
-        snprintf(settings, sizeof(settings), "SEED=%u RACES=1 DROP_WAIT=%llu",
-                 seed, (unsigned long long)n);
-        outcome = run(options, settings);
-        covered = covered && outcome.exact && outcome.races == 0;
-        raced |= outcome.races != 0;
-    }
-    return covered || (options->lends && raced);
-}
-
-/* Of a thousand waits the same few are made in every step and pair, so one of
- * so many is tried. */
-#define STRIDE 13
-
-/* Every wait is the library's.  A copy waits for the events of its own buffers,
- * also where those that come before it have made it wait long enough. */
-static void test_every_wait(size_t which)
-{
-    const char *what = cases[which].what;
-    const struct pair_options *options = &cases[which].options;
-    const struct outcome whole = run(options, "SEED=1 RACES=1");
-    uint64_t seen = 0, wrong = 0, tried = 0;
-    char settings[48];
-
-    for (uint64_t n = 1; n <= whole.waits; n += STRIDE) {
-        struct outcome outcome;
-
-        snprintf(settings, sizeof(settings), "SEED=1 RACES=1 DROP_WAIT=%llu",
-                 (unsigned long long)n);
-        outcome = run(options, settings);
-        tried++;
-        seen += outcome.races != 0;
-        if (outcome.races == 0 && !is_covered(options, n)) {
-            diag("%s: wait %llu can be dropped without a report", what,
-                 (unsigned long long)n);
-            wrong++;
-        }
-    }
-    ok(2 * seen > tried,
-       "%s: %llu of %llu waits, dropped one by one, are reported as a race",
-       what, (unsigned long long)seen, (unsigned long long)tried);
-    is_int(wrong, 0,
-           "%s: without any of the others the weights are right in other "
-           "orders too",
-           what);
 }
 
 /* ---- nodes that fail ----------------------------------------------------- */
@@ -363,10 +278,9 @@ static void test_nodes_that_fail(void)
 
 int main(void)
 {
-    const char *seeds = getenv("GRAPHHOOKS_TEST_SEEDS");
-    const uint32_t n = seeds != NULL ? (uint32_t)atoi(seeds) : 12;
     const char *reason;
     struct toy toy;
+    int status;
 
     if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
@@ -378,16 +292,18 @@ int main(void)
     test_what_waits_after_a_failure();
     test_nodes_that_fail();
     if (!toy.soft) {
-        skip(4 * N_CASES, "a real device has one order, and no race detector");
+        skip(5 * N_CASES, "a real device has one order, and no race detector");
         return done_testing();
     }
-    /* A reported race is what half of these runs are for. */
-    if (freopen("/dev/null", "w", stderr) == NULL) {
-        diag("every race is shown, as /dev/null cannot be opened");
-    }
+    orders_begin(&status);
     for (size_t i = 0; i < N_CASES; i++) {
-        test_seeds(i, n);
-        test_every_wait(i);
+        /* The same few waits are made in every step and pair. */
+        const struct orders o = { cases[i].what, run, &cases[i].options,
+                                  .stride = 13,
+                                  .may_race = cases[i].options.lends };
+
+        orders_are_right(&o, orders_seeds(12));
+        orders_need_most_waits(&o);
     }
     return done_testing();
 }
