@@ -17,8 +17,7 @@ static uint64_t count(void)
 {
     const softcuda_counts c = toy_counts(&sv.toy);
 
-    return (sv.options.own ? 0 : c.device_allocations) + c.host_allocations +
-           c.streams + c.events + c.graphs + c.execs + c.modules + c.captures;
+    return toy_objects(&c) - (sv.options.own ? c.device_allocations : 0);
 }
 
 uint64_t left_over(void)

@@ -146,6 +146,10 @@ uint64_t toy_races(struct toy *toy);
 /* Reads of what nothing had written; the text of the first, or NULL. */
 uint64_t toy_unwritten(struct toy *toy, const char **text_p);
 softcuda_counts toy_counts(struct toy *toy);
+/* What of them a host has to give back. */
+uint64_t toy_objects(const softcuda_counts *counts);
+/* How often an entry point of the device was called. */
+uint64_t toy_calls(struct toy *toy, const char *entry);
 
 /* ---- for hosts that have a toy for their device -------------------------- */
 

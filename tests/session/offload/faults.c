@@ -67,21 +67,6 @@ struct outcome {
     uint64_t left, calls;
 };
 
-static uint64_t calls_of_entry(const char *entry)
-{
-    softcuda_calls_fn *calls =
-        (softcuda_calls_fn *)toy_control(&sv.toy, "softcuda_calls");
-
-    return calls(entry);
-}
-
-static uint64_t objects_of(const softcuda_counts *c)
-{
-    return c->device_allocations + c->host_allocations + c->streams +
-           c->events + c->graphs + c->execs + c->modules +
-           c->contexts_retained + c->captures;
-}
-
 static struct outcome train(const struct saver_options *options,
                           const char *settings, const char *entry)
 {
@@ -102,13 +87,13 @@ static struct outcome train(const struct saver_options *options,
     for (uint32_t s = 0; s < 4 && status == GH_OK; s++) {
         status = saver_step(&sv, counts[s]);
     }
-    outcome.calls = calls_of_entry(entry);
+    outcome.calls = toy_calls(&sv.toy, entry);
     saver_detach(&sv);
     races = toy_races(&sv.toy);
     outcome.explained = status != GH_OK && sv.err.text[0] != '\0';
     toy_configure(&sv.toy, "RACES=0");
     after = toy_counts(&sv.toy);
-    outcome.left = objects_of(&after) - objects_of(&before);
+    outcome.left = toy_objects(&after) - toy_objects(&before);
     if (status == GH_OK) {
         outcome.exact = races == 0 && saver_is_exact(&sv);
         outcome.wrong = !outcome.exact;
@@ -236,7 +221,7 @@ static bool trains_on(const struct saver_options *options, const char *entry,
     for (uint32_t s = 0; s < 4; s++) {
         (void)saver_step(&sv, 3);
     }
-    *calls_p = calls_of_entry(entry);
+    *calls_p = toy_calls(&sv.toy, entry);
     sv.watch = NULL;
     right = steps(2, 3) && is_right();
     saver_close(&sv);
@@ -407,8 +392,8 @@ static void test_no_pinned_memory(void)
 
 static uint64_t copies_out(void)
 {
-    return calls_of_entry("cuMemcpyDtoHAsync_v2") +
-           calls_of_entry("cuMemcpyDtoHAsync");
+    return toy_calls(&sv.toy, "cuMemcpyDtoHAsync_v2") +
+           toy_calls(&sv.toy, "cuMemcpyDtoHAsync");
 }
 
 /* Beside a graph the copy is tried again; in an eager pass the host is told. */

@@ -25,8 +25,7 @@ static uint64_t left_over(void)
 {
     const softcuda_counts c = toy_counts(&sv.toy);
 
-    return c.device_allocations + c.host_allocations + c.streams + c.events +
-           c.graphs + c.execs + c.modules + c.captures;
+    return toy_objects(&c);
 }
 
 static bool open_with(const struct saver_options *options)

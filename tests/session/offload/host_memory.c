@@ -307,14 +307,6 @@ static bool has_entry(const char *name)
     return false;
 }
 
-static uint64_t calls_to(const char *entry)
-{
-    softcuda_calls_fn *calls =
-        (softcuda_calls_fn *)toy_control(&sv.toy, "softcuda_calls");
-
-    return calls(entry);
-}
-
 /* Groups that wait for a flush, and groups of several tensors, are one call
  * where the driver has it. */
 static void test_batches(void)
@@ -337,7 +329,7 @@ static void test_batches(void)
             continue;
         }
         ok(trains(), "copies in batches: every sum is exact");
-        batches = calls_to(entry);
+        batches = toy_calls(&sv.toy, entry);
         is_int(batches, saver_moved(&sv).flushes,
                "each flush is one call, %llu of them",
                (unsigned long long)batches);

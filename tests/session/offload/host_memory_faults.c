@@ -566,14 +566,6 @@ static const char *const entries[] = {
     "cuEventRecordWithFlags"
 };
 
-static uint64_t calls_to(const char *entry)
-{
-    softcuda_calls_fn *calls =
-        (softcuda_calls_fn *)toy_control(&sv.toy, "softcuda_calls");
-
-    return calls(entry);
-}
-
 struct outcome {
     bool good;
     uint64_t calls;
@@ -592,7 +584,7 @@ static struct outcome train_failing(const struct saver_options *options,
     for (uint32_t s = 0; s < 4 && status == GH_OK; s++) {
         status = saver_step(&sv, 2 + s % 2);
     }
-    outcome.calls = calls_to(entry);
+    outcome.calls = toy_calls(&sv.toy, entry);
     saver_detach(&sv);
     outcome.good = status == GH_OK ? is_right() : sv.err.text[0] != '\0';
     /* Part of a copy may be on its way when the rest of it fails. */

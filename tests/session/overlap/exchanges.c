@@ -101,14 +101,6 @@ static const char *line_of(const char *begins)
     return line;
 }
 
-static uint64_t left_over(struct pair *p)
-{
-    const softcuda_counts c = toy_counts(&p->toy);
-
-    return c.device_allocations + c.host_allocations + c.streams + c.events +
-           c.graphs + c.execs + c.captures;
-}
-
 static const uint32_t counts[STEPS] = { 4, 4, 4, 4, 4, 4, 4, 4 };
 
 struct outcome {
@@ -145,13 +137,15 @@ static struct outcome run(const struct pair_options *options,
 {
     struct outcome outcome = { .exact = false };
     gh_status status;
+    softcuda_counts found;
     uint64_t before;
     struct pair p;
 
     if (!open_exchanging(&p, options, settings)) {
         return outcome;
     }
-    before = left_over(&p);
+    found = toy_counts(&p.toy);
+    before = toy_objects(&found);
     status = pair_attach(&p);
     if (begins_idle) {
         gh_iteration_end(p.toy.session, NULL);
@@ -171,7 +165,8 @@ static struct outcome run(const struct pair_options *options,
     outcome.races = toy_races(&p.toy);
     toy_detach(&p.toy);
     toy_configure(&p.toy, "RACES=0");
-    outcome.left = left_over(&p) - before;
+    found = toy_counts(&p.toy);
+    outcome.left = toy_objects(&found) - before;
     p.toy.drv.cuMemFreeHost(host_memory);
     p.toy.drv.cuMemFree(device_memory);
     pair_close(&p);

@@ -379,12 +379,6 @@ struct outcome {
     uint64_t left, calls;
 };
 
-static uint64_t left_over(const softcuda_counts *c)
-{
-    return c->device_allocations + c->host_allocations + c->streams +
-           c->events + c->graphs + c->execs + c->captures;
-}
-
 /* The same with groups that go, and commits that wait. */
 static const struct pair_options swept_offload = {
     .kinds = { GH_LAYER_MOE, GH_LAYER_MOE, GH_LAYER_MOE, GH_LAYER_MOE },
@@ -427,7 +421,7 @@ static struct outcome run(const struct pair_options *options,
     races = toy_races(&p.toy);
     toy_configure(&p.toy, "RACES=0");
     after = toy_counts(&p.toy);
-    outcome.left = left_over(&after) - left_over(&before);
+    outcome.left = toy_objects(&after) - toy_objects(&before);
     outcome.good = status != GH_OK
                        ? said && again
                        : races == 0 && pair_hash(&p) ==

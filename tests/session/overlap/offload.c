@@ -216,12 +216,6 @@ static struct outcome run(const void *options, const char *settings)
 
 /* ---- nodes that fail ----------------------------------------------------- */
 
-static uint64_t left_over(const softcuda_counts *c)
-{
-    return c->device_allocations + c->host_allocations + c->streams +
-           c->events + c->graphs + c->execs + c->captures;
-}
-
 static void fail_at(size_t which, enum pair_mischief mischief, uint32_t node,
                     uint32_t warm)
 {
@@ -258,7 +252,8 @@ static void fail_at(size_t which, enum pair_mischief mischief, uint32_t node,
         toy_detach(&p.toy);
         toy_configure(&p.toy, "RACES=0");
         after = toy_counts(&p.toy);
-        is_int(left_over(&after) - left_over(&before), 0, "nothing is left");
+        is_int(toy_objects(&after) - toy_objects(&before), 0,
+               "nothing is left");
     }
     pair_close(&p);
 }

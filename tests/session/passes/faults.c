@@ -19,21 +19,6 @@ struct outcome {
     uint64_t calls; /* of the entry */
 };
 
-static uint64_t calls_of(struct toy *toy, const char *entry)
-{
-    softcuda_calls_fn *calls =
-        (softcuda_calls_fn *)toy_control(toy, "softcuda_calls");
-
-    return calls(entry);
-}
-
-static uint64_t left_over(const softcuda_counts *c)
-{
-    return c->device_allocations + c->host_allocations + c->streams +
-           c->events + c->graphs + c->execs + c->modules +
-           c->contexts_retained + c->captures;
-}
-
 /* The toy's own objects are made before and destroyed after the fault can
  * strike, so what is left over is the library's. */
 static struct outcome run(const struct toy_options *options,
@@ -56,13 +41,13 @@ static struct outcome run(const struct toy_options *options,
     for (uint32_t s = 0; s < N_STEPS && status == GH_OK; s++) {
         status = toy_step(&toy, counts[s]);
     }
-    outcome.calls = calls_of(&toy, entry);
+    outcome.calls = toy_calls(&toy, entry);
     toy_detach(&toy);
     races = toy_races(&toy);
     outcome.explained = status != GH_OK && toy.err.text[0] != '\0';
     toy_configure(&toy, "RACES=0");
     after = toy_counts(&toy);
-    outcome.left = left_over(&after) - left_over(&before);
+    outcome.left = toy_objects(&after) - toy_objects(&before);
 
     if (status == GH_OK) {
         outcome.exact = races == 0 &&

@@ -49,3 +49,18 @@ softcuda_counts toy_counts(struct toy *toy)
     }
     return counts;
 }
+
+uint64_t toy_objects(const softcuda_counts *c)
+{
+    return c->device_allocations + c->host_allocations + c->streams +
+           c->events + c->graphs + c->execs + c->modules +
+           c->contexts_retained + c->captures;
+}
+
+uint64_t toy_calls(struct toy *toy, const char *entry)
+{
+    softcuda_calls_fn *calls =
+        (softcuda_calls_fn *)toy_control(toy, "softcuda_calls");
+
+    return calls != NULL ? calls(entry) : 0;
+}
