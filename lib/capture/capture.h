@@ -131,7 +131,7 @@ void gh_capture_pause(struct gh_capture *capture);
 /* False when nothing is paused. */
 bool gh_capture_resume(struct gh_capture *capture);
 /* GH_ERR_DEVICE or GH_ERR_NO_MEMORY: a copy could not be issued, or offload
- * could not be settled.  The step is over all the same. */
+ * could not be decided.  The step is over all the same. */
 gh_status gh_capture_end_step(struct gh_capture *capture, gh_error *err);
 /* All of gh_stats but its struct_size. */
 void gh_capture_stats(const struct gh_capture *capture, gh_stats *stats);

@@ -194,7 +194,7 @@ static bool shows_groups(struct gh_offload *o, bool cut)
     return true;
 }
 
-/* Whether the next step is to be measured before anything is settled: the
+/* Whether the next step is to be measured before anything is decided: the
  * first one has loaded modules and grown pools, and times of it say little. */
 static bool measures_next(struct gh_offload *o)
 {

@@ -50,7 +50,7 @@ bool gh_offload_asks_ranks(const struct gh_offload *offload);
 
 /* Issues the commits that are queued. */
 gh_status gh_offload_flush(struct gh_offload *offload, gh_error *err);
-/* The step is over: the first one settles what goes. */
+/* The step is over: the first one decides what goes. */
 gh_status gh_offload_end_step(struct gh_offload *offload, gh_error *err);
 
 void gh_offload_count(const struct gh_offload *offload,

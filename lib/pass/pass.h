@@ -25,7 +25,7 @@ struct gh_messages;
 struct gh_offload;
 struct gh_spans;
 
-/* What the plan and GRAPHHOOKS_ENABLE settle for a segment, once. */
+/* What the plan and GRAPHHOOKS_ENABLE fix for a segment, once. */
 struct gh_segment_fate {
     uint32_t chunk;
     uint16_t never; /* why it is never graphed, or not while the host warms up;

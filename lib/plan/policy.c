@@ -489,9 +489,9 @@ double gh_policy_slowdown(const struct gh_interval *intervals, uint32_t n)
 
 /* ---- all of it ---------------------------------------------------------------- */
 
-/* Forecasts the step with the fates as they are.  If `settles`, it also sets
+/* Forecasts the step with the fates as they are.  If `decides`, it also sets
  * the fates, so that the copies are hidden. */
-static gh_status foresee(const struct gh_policy *policy, bool settles,
+static gh_status foresee(const struct gh_policy *policy, bool decides,
                          struct gh_profile *profile,
                          struct gh_forecast *forecast, gh_error *err)
 {
@@ -504,7 +504,7 @@ static gh_status foresee(const struct gh_policy *policy, bool settles,
     if (simulation == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a forecast");
     }
-    if (settles) {
+    if (decides) {
         keep_what_shows(policy, profile, simulation, forecast);
     } else {
         gh_simulate(simulation, forecast->prefetch, forecast);

@@ -117,8 +117,8 @@ static void warn_fixed(const struct gh_schedule *s, const char *why)
                 "GRAPHHOOKS_OVERLAP=auto: the order stays fixed, as %s", why);
 }
 
-static gh_status settle(struct gh_schedule *s, const gh_overlap_pair *pair,
-                        gh_error *err)
+static gh_status agree_on_times(struct gh_schedule *s,
+                                const gh_overlap_pair *pair, gh_error *err)
 {
     const uint32_t cells = gh_tasks_cells(s->plan);
     double *table = calloc(cells, sizeof(*table));
@@ -184,6 +184,6 @@ gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
         s->taken_at = step;
     }
     return s->timing == GH_TIMING_TAKES && step > s->taken_at
-               ? settle(s, pair, err)
+               ? agree_on_times(s, pair, err)
                : GH_OK;
 }

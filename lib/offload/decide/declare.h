@@ -1,5 +1,5 @@
 /*
- * declare.h - settles by what a host declares, without a profile.
+ * declare.h - decides by what a host declares, without a profile.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -2,7 +2,7 @@
  * measure.h - how long copies take, and how long the compute waits for them:
  * events with a time, in the few steps that are measured.
  *
- * With fraction=auto the step that is settled by is measured; where the log is
+ * With fraction=auto the step by which is decided is measured; where the log is
  * at info, one later step is, for gh_offload_stats.  In all others
  * gh_offload.measure is NULL, and nothing is created or recorded.  What fails
  * here ends the measurement, and nothing else.

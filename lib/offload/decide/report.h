@@ -8,7 +8,7 @@
 
 #include "offload/groups/state.h"
 
-/* The groups are in the order of the profile, and settled. */
+/* The groups are in the order of the profile, and decided. */
 void gh_report_decision(struct gh_offload *offload,
                         const struct gh_policy *policy,
                         const struct gh_profile *profile);

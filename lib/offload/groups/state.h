@@ -61,7 +61,7 @@ struct gh_offload {
     struct gh_spans *spans;         /* of the trace; NULL: none */
     struct gh_measure *measure;     /* NULL: nothing is measured */
     struct gh_exchanges *exchanges; /* NULL: none is compared */
-    uint64_t profile_steps;         /* that had ended when it was settled */
+    uint64_t profile_steps;         /* that had ended when it was decided */
     uint32_t decided_steps;         /* that have ended since */
     uint64_t shown_steps;           /* that have shown all groups */
     struct gh_forecast forecast;

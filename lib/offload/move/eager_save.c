@@ -123,7 +123,7 @@ static gh_status begin_to_stay(struct gh_offload *o, struct gh_instance *i,
 
 /* ---- save -------------------------------------------------------------- */
 
-/* Saves tensors that lie where the host has put them.  i->goes is settled by
+/* Saves tensors that lie where the host has put them.  i->goes is decided by
  * now. */
 static gh_status save_host_owned(struct gh_offload *o, struct gh_instance *i,
                                  const gh_offload_group *wanted, bool lent,

@@ -124,7 +124,7 @@ static gh_status check_fits(const struct gh_offload *o,
                    (unsigned long long)group->size_class->bytes);
 }
 
-/* Whether graphs of the instance have it in the rings.  The first one settles
+/* Whether graphs of the instance have it in the rings.  The first one decides
  * that: without pinned memory for one more flight it stays, and the graph
  * replays all the same. */
 static bool is_ringed(struct gh_offload *o,
@@ -246,7 +246,7 @@ static bool is_alone(const struct gh_offload_script *script,
 
 /* Finds the buffer of the group that the graph ends.  If an eager pass has
  * begun it, that is the buffer which this pass has chosen, and else the group's
- * place.  Before the profile is settled no group has a place in a ring. */
+ * place.  Before the profile is decided on, no group has a place in a ring. */
 static gh_status find_end(const struct gh_offload *o,
                           const struct gh_offload_at *at,
                           struct gh_offload_step *step, gh_error *err)
