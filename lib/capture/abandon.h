@@ -6,7 +6,12 @@
 #ifndef GH_CAPTURE_ABANDON_H
 #define GH_CAPTURE_ABANDON_H
 
-#include "pass/pass.h"
+#include <graphhooks/session.h>
+
+#include <stdbool.h>
+
+struct gh_capture;
+struct gh_entry;
 
 /* The entry runs eagerly from now on; frees what it holds.  The end of the
  * step says so. */

@@ -7,7 +7,12 @@
 #ifndef GH_CAPTURE_AUX_H
 #define GH_CAPTURE_AUX_H
 
-#include "pass/pass.h"
+#include <graphhooks/layer.h>
+
+#include <stdbool.h>
+
+struct gh_bank;
+struct gh_capture;
 
 void gh_aux_release_all(struct gh_capture *c);
 /* Makes the bank's bindings void.  The caller releases the *n_p objects that

@@ -11,7 +11,6 @@
 #include "capture/agree.h"
 #include "capture/replay.h"
 #include "pass/capacity.h"
-#include "pass/pass.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -146,7 +146,8 @@ gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
 {
     bool alike;
 
-    if (c->open.reason == GH_REASON_PACKED && gh_decide_lacks_sequences(c)) {
+    if (c->open.reason == GH_REASON_PACKED &&
+        gh_open_lacks_sequences(&c->open)) {
         return gh_packed_refuse_none(pass, c->open.bank, err);
     }
     if (c->ranks.lost) {

@@ -9,16 +9,13 @@
 #ifndef GH_CAPTURE_DECIDE_H
 #define GH_CAPTURE_DECIDE_H
 
-#include "pass/pass.h"
+#include <graphhooks/layer.h>
 
-/* Whether the microbatch holds a slot with the offsets of another
- * microbatch. */
-static inline bool gh_decide_lacks_sequences(const struct gh_capture *c)
-{
-    return c->open.slot != GH_SLOT_NONE &&
-           c->open.at->eager == GH_REASON_PACKED &&
-           !gh_slot_is_packed(c->open.at);
-}
+#include "base/path.h"
+
+#include <stdbool.h>
+
+struct gh_capture;
 
 /* The pass has no graph yet, or one that has to be recorded again. */
 GH_COLD gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,

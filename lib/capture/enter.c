@@ -18,7 +18,6 @@
 #include "capture/offloads.h"
 #include "capture/replay.h"
 #include "messages/messages.h"
-#include "pass/pass.h"
 #include "ranks/ranks.h"
 
 static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
@@ -51,14 +50,14 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
     }
     if (c->fixed.fates[pass->segment].never != GH_REASON_NONE) {
         note_capture(c);
-        return gh_decide_lacks_sequences(c)
+        return gh_open_lacks_sequences(&c->open)
                    ? GH_REASON_PACKED
                    : c->fixed.fates[pass->segment].never;
     }
     if (gh_open_captured(c) != GH_CAPTURING_NO) {
         note_capture(c);
-        return gh_decide_lacks_sequences(c) ? GH_REASON_PACKED
-                                            : GH_REASON_HOST_CAPTURE;
+        return gh_open_lacks_sequences(&c->open) ? GH_REASON_PACKED
+                                                 : GH_REASON_HOST_CAPTURE;
     }
     if (c->open.slot == GH_SLOT_NONE) {
         return gh_slots_why_none(c->slots, c->open.chunk, pass->microbatch);

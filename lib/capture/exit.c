@@ -15,7 +15,6 @@
 #include "capture/offloads.h"
 #include "capture/record.h"
 #include "messages/messages.h"
-#include "pass/pass.h"
 #include "trace/trace.h"
 
 #include <string.h>

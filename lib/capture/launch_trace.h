@@ -8,7 +8,9 @@
 #ifndef GH_CAPTURE_LAUNCH_TRACE_H
 #define GH_CAPTURE_LAUNCH_TRACE_H
 
-#include "pass/pass.h"
+#include <graphhooks/base.h>
+
+struct gh_capture;
 
 /* Does nothing if nothing is traced, or without a device. */
 gh_status gh_launch_trace_create(struct gh_capture *c, gh_error *err);

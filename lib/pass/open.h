@@ -68,6 +68,14 @@ static inline bool gh_open_prepares(const struct gh_open_pass *open)
     return (open->flags & GH_PASS_PREPARE) != 0;
 }
 
+/* Whether the microbatch holds a slot with the offsets of another
+ * microbatch. */
+static inline bool gh_open_lacks_sequences(const struct gh_open_pass *open)
+{
+    return open->slot != GH_SLOT_NONE && open->at->eager == GH_REASON_PACKED &&
+           !gh_slot_is_packed(open->at);
+}
+
 /* Notes which pass it is.  Nothing is open yet. */
 static inline void gh_open_name(struct gh_open_pass *open, const gh_pass *pass)
 {

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "comm/comm.h"
 #include "device/device.h"
+#include "pass/pass.h"
 
 #include <stdio.h>
 

@@ -14,6 +14,7 @@
 #include "base/setting.h"
 #include "comm/comm.h"
 #include "device/device.h"
+#include "pass/pass.h"
 
 #include <stdio.h>
 #include <string.h>

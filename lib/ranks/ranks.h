@@ -8,7 +8,8 @@
 
 #include <graphhooks/ranks.h>
 
-#include "pass/pass.h"
+struct gh_bank;
+struct gh_capture;
 
 /* Gives a bank its ranks.  `ranks` has a communicator or a gather. */
 gh_status gh_ranks_open(struct gh_capture *c, const gh_ranks *ranks,
