@@ -51,6 +51,7 @@ _OF_WEIGHTS = (int, float, str)  # flags are set and taken back in each step
 _GETTERS = (operator.attrgetter, operator.methodcaller)
 _MUCH = 1 << 16  # bytes in the host's memory
 _RAW = (bytearray, array.array)
+_SELF = ("__self__",)
 _BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
 _version = private.version
 _mro = operator.attrgetter("__mro__")
@@ -257,7 +258,8 @@ class Found:
             self._add_parts(name, value, ("func", "args", "keywords"))
         elif kind is types.MethodType:
             self.values[name] = value
-            self._add_parts(name, value, ("__self__", "__func__"))
+            if self._may_read_self(value):
+                self._add_parts(name, value, ("__self__", "__func__"))
         elif kind is types.FunctionType:
             self.values[name] = value
             if not self.ran.has(value, self._far):
@@ -273,6 +275,17 @@ class Found:
         else:
             self.values[name] = value
             self._add_other(name, value, kind)
+
+    def _may_read_self(self, method) -> bool:
+        """Whether something has read what a method is bound to, as the method
+        does once it runs."""
+        code = getattr(method.__func__, "__code__", None)
+        if code is None or self.ran.may_have(code) \
+                or _SELF[0] in self.ran.names:
+            return True
+        self.idle.add(code)
+        self.beside.append(_SELF)
+        return False
 
     def _add_attributes(self, name: str, function) -> None:
         names = vars(function)
