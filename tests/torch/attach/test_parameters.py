@@ -612,7 +612,7 @@ def test_weights_that_are_lent_to_later_layers(pair, grain):
             run.step(count)
 
     pair(train, grain=grain, model=Lends, eager=None,
-         refused="its weights or" if grain == "chunk" else None)
+         refused="other parameters or" if grain == "chunk" else None)
 
 
 @pytest.mark.parametrize("grain", WHOLE)
@@ -964,6 +964,23 @@ def test_weights_that_are_another_type_for_a_while(pair, grain, pending):
 
     run = pair(train, grain=grain)
     assert "partial_backward" not in run.attached.stats()["eager_calls"]
+
+
+def move(model):
+    for p in model.parameters():
+        p.data = p.data.clone()
+
+
+@pytest.mark.parametrize("change", [move, torch.nn.Module.double])
+@pytest.mark.parametrize("grain", GRAINS)
+def test_weights_that_are_others_before_the_first_call(pair, grain, change):
+    """As of who wraps the model after the attach."""
+    def train(run):
+        change(run.model)
+        run.steps(COUNTS)
+
+    run = pair(train, grain=grain)
+    assert run.attached.stats()["eager_calls"].keys() == {"warmup"}
 
 
 class Grows(Block):

@@ -54,6 +54,12 @@ class Places:
                 and [*map(_stride, self._tensors)] == self._strides
                 and not any(self._empty))
 
+    def are_same(self) -> bool:
+        """Whether they hold the same tensors, wherever these are by now."""
+        return ([*map(len, self._values)] == self._sizes
+                and all(map(_is, _chain(self._values), self._held))
+                and not any(self._empty))
+
     def versions(self) -> list:
         """How often each has been written; what graphs write is not told."""
         return [*map(version, self._versioned)]

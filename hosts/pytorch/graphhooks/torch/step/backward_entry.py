@@ -31,6 +31,10 @@ class WayBack(Called):
         self.unfinished = False  # a backward is still to be recorded
         self.busy = -1, 0  # the last step with too few slots, and microbatches
 
+    def has_begun(self) -> bool:
+        """Whether a call has shown something of its parameters."""
+        return self.parameters.sorted or bool(self.parameters.shares.nodes)
+
     def take_back(self, home: Home) -> None:
         """Whose tensors somebody has set others' memory into."""
         if not home.take_back():

@@ -72,7 +72,7 @@ def is_at_home(segment) -> bool:
     owner, parameters = segment.owner, segment.parameters
     if current_device() != owner.device:
         return count_device(segment)
-    if not segment.places.are_kept():
+    if not segment.places.are_kept() and not segment.look_anew():
         owner.watch.suspect(segment)
         count_replaced(segment)
         if parameters.have_other_forms():

@@ -24,6 +24,7 @@ from ..base import private, tree
 from ..base.notices import EAGER, REFUSED
 from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of, stand_in
 from ..grad import watchers
+from ..grad.parameters import Parameters
 from ..guard.storage_addresses import Places
 from ..guard.settings import Settings
 from ..record import checkpoint, forwards, recording, weights
@@ -92,6 +93,19 @@ class Segment(WayBack):
             if why is not None:
                 return why if len(self.sites) == 1 else f"{site.name}: {why}"
         return None
+
+    def look_anew(self) -> bool:
+        """Before the first call: who has wrapped the model since the attach
+        may have given its parameters other memory, or another type."""
+        if self.has_begun() or not self.places.are_same():
+            return False
+        modules = [site.module for site in self.sites]
+        for site in self.sites:
+            site.places = Places([site.module])
+        self.places = Places(modules)
+        self.parameters.release()
+        self.parameters = Parameters(modules, self.owner.comparisons)
+        return True
 
     def detach(self) -> None:
         for site in self.sites:
