@@ -130,6 +130,7 @@ def test_gradients_of_inputs_alone_are_added_nowhere():
     assert differing(one.state(), two.state()) == []
     assert two.stats["eager_calls"]["partial_backward"] > 0, two.stats
     assert two.stats["refused"] == {}, two.stats
+    assert "asked for some gradients alone" in two.explained
 
 
 WAITS = {

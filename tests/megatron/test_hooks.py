@@ -199,3 +199,23 @@ def test_hooks_that_come_by_a_chunk():
 
     stats = run("dense", "", train, attach={"granularity": "chunk"})
     assert "hooks" not in stats["eager_calls"]
+
+
+def test_hooks_within_a_graph_are_said_while_they_are_there_and_later(caplog):
+    def train(each):
+        calls: list = []
+        each.steps(COUNTS)
+        hook = each.core.decoder.layers[1].mlp.register_forward_pre_hook(
+            lambda module, args: calls.append(1))
+        each.steps([2])
+        hook.remove()
+        each.steps(COUNTS)
+        explained.append(each.attached and each.attached.explain())
+        return calls
+
+    explained: list = []
+    run("dense", "", train)
+    said = "runs eagerly: decoder.layers.1: mlp has hooks, which a replay " \
+        "would not call; without hooks it has its graphs again"
+    assert explained[1].count(said) == 1 and caplog.text.count(said) == 1
+    assert "from now on" not in caplog.text

@@ -35,6 +35,8 @@ def test_two_slots_and_in_flight(pair, grain, last_first, count):
                eager=["busy"] if count > 2 else [])
     stats = run.attached.stats()
     assert stats["slots"] == min(count, 2)
+    said = "more microbatches are under way than it has slots: attach with"
+    assert (said in run.attached.explain()) is (count > 2)
     if count > 2:
         assert stats["eager_calls"]["busy"] == \
             SEGMENTS[grain] * 5 * (count - 2)

@@ -365,6 +365,7 @@ def test_backward_into_some_inputs_only(pair, grain):
 
     run = pair(train, grain=grain)
     assert run.attached.stats()["eager_calls"]["partial_backward"] > 0
+    assert "asked for some gradients alone" in run.attached.explain()
 
 
 def twice(run, loss):
@@ -485,7 +486,8 @@ def test_anomalies_are_looked_for_in_the_first_steps(pair, grain):
             run.steps(COUNTS[:2])
         run.steps()
 
-    pair(train, grain=grain, eager=["anomaly"])
+    run = pair(train, grain=grain, eager=["anomaly"])
+    assert "its graphs come once that is off" in run.attached.explain()
 
 
 @contextlib.contextmanager

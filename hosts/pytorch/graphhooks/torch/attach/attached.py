@@ -306,7 +306,8 @@ class Attached(Owner):
         lines += self.evaluation.lines()
         lines += self.verify.lines()
         lines += self.measured.lines()
-        lines += sorted(self.notices.lines())
+        lines += sorted(self.notices.lines({
+            (s.name, s.refused) for s in self.segments}))
         return "\n".join(lines) + "\n"
 
     def detach(self) -> None:

@@ -41,11 +41,13 @@ class Notices:
             once = "" if form is REFUSED else "; this is said once"
             log.warning("%s%s", self._line(form, why, names), once)
 
-    def lines(self) -> list:
-        """All but what is told of segments that are refused."""
+    def lines(self, told=frozenset()) -> list:
+        """All but what is told of segments that are refused: names, and why
+        they are now."""
         return [self._line(form, why, names)
                 for (form, why), names in self._names.items()
-                if form is not REFUSED]
+                if form is not REFUSED
+                and not told.issuperset((name, why) for name in names)]
 
     def _line(self, form: str, why: str, names: list) -> str:
         return form.format(who=self._who(names), why=why,

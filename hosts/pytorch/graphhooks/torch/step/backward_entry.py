@@ -17,6 +17,7 @@ from ..record import backwards, instead
 from ..record.instance import Instance
 from .segment_base import Called
 
+_ALONE = "runs eagerly in backwards that are asked for some gradients alone"
 _MOST_SLOTS = 64  # that max_slots takes
 _REPLAYED = _abi.GH_ACTION_REPLAYED
 
@@ -64,6 +65,10 @@ class WayBack(Called):
             return self.split.back(instance, microbatch, grads)
         if not self.parameters.are_accumulated():
             self.owner.count("partial_backward")
+            self.owner.say(self.name, "a backward was asked for some "
+                           "gradients alone, and those that its graph adds "
+                           "were kept apart from it" if not
+                           self.parameters.put else _ALONE)
             return self.sums.run_beside(instance, microbatch, grads)
         others = self.parameters.others
         if self.parameters.own:

@@ -39,6 +39,8 @@ from .forward_wrapper import Site, is_called_around, why_left_alone
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
 
+_BUSY = "some passes find no slot, as more microbatches are under way than " \
+    "it has slots: attach with max_slots= as many"
 _ALONE = 3  # such backwards, before it is said
 
 
@@ -135,8 +137,9 @@ class Segment(WayBack):
         return None
 
     def refuse_while_heard(self, why: str) -> None:
-        self.refuse(f"{why}; without hooks it has its graphs again")
+        self.refused = f"{why}; without hooks it has its graphs again"
         self.is_heard = True
+        self.owner.notices.add(EAGER, self.name, self.refused)
 
     def readmit(self) -> None:
         """Its hooks are gone."""
@@ -283,13 +286,16 @@ class Segment(WayBack):
         if action == _REPLAYED:
             instance = self.instances[bank.number, self.decision.slot]
         elif action == _RECORD and is_anomaly_enabled():
-            owner.cancel(None)  # it looks at every number
-            owner.count("anomaly")
+            owner.cancel(None)
+            owner.count("anomaly", self.name, "anomaly detection looks at "
+                        "every number, which a recording does not let it: "
+                        "its graphs come once that is off")
         elif action == _RECORD:
             instance = forwards.record(self, signature, tensors, args, kwargs)
         else:
             if self.decision.reason == _abi.GH_REASON_BUSY:
                 self.busy = owner.steps, microbatch + 1
+                owner.notices.add(EAGER, self.name, _BUSY)
             owner.cancel(self.decision.reason)
         if instance is None:
             return self.chain.watch(signature, site, tensors, args, kwargs)
