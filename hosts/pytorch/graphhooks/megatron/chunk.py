@@ -10,6 +10,7 @@ import sys
 
 from ..errors import Error
 from ..torch.attach.body import Body
+from ..torch.base.private import give_back, stand_in
 from .fp8 import Usages, settle
 from .seam import FLAG, Leftovers, flagged
 
@@ -33,7 +34,7 @@ class Whole:
         self._usages: Usages | None = None  # once it has run
         if quantization is not None:
             self._names = _names_of(decoder)
-        decoder.forward = self
+        stand_in(decoder, self)
 
     def __call__(self, *args, **kwargs):
         decoder = self._decoder
@@ -135,7 +136,7 @@ class Whole:
 
     def detach(self) -> None:
         if vars(self._decoder).get("forward") is self:
-            del self._decoder.forward
+            give_back(self._decoder, None)
         self._before = []
 
 

@@ -16,7 +16,8 @@ import types
 import torch
 
 from ..torch.attach.body import Body
-from ..torch.base.private import GLOBAL_HOOKS, hooks_of
+from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
+                                  hooks_of)
 from . import scope, weights
 from .fp8 import Usages, settle
 from .offload import interface as offload
@@ -28,6 +29,9 @@ _FOR_OTHERS = ("cuda_graph_stream", "cuda_graph_event")
 # What a schedule leaves in a layer between two calls; no scope reads it.
 _OF_LAYER = ("current_microbatch", "mlp_norm_manager", "attn_norm_manager",
              "backward_dw_wrapper")
+# What an attach has put there, with which a copy of the layer is another.
+_OF_ATTACH = ("_te_cuda_graph_replay", "_get_te_cuda_graph_replay_args",
+              "cuda_graphs", "cuda_graph_manual_hooks")
 # What the rest of a layer leaves in its token dispatcher besides tensors.
 _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
                   "output_splits_tp", "tokens_per_expert",
@@ -74,6 +78,8 @@ class Seam:
         base = names.GraphableMegatronModule._get_te_cuda_graph_replay_args
         layer._get_te_cuda_graph_replay_args = types.MethodType(base, layer)
         layer._te_cuda_graph_replay = self._replay
+        copy_without(layer, _OF_ATTACH, {"cuda_graphs": list,
+                                         "cuda_graph_manual_hooks": list})
 
     def _has_attention(self) -> bool:
         words = self.layer.config.cuda_graph_modules
@@ -199,6 +205,7 @@ class Seam:
         if self in layer.cuda_graphs:
             layer.cuda_graphs.remove(self)
         layer.cuda_graph_manual_hooks = []
+        copy_as_ever(layer)
         vars(layer).pop("_te_cuda_graph_replay", None)
         vars(layer).pop("_get_te_cuda_graph_replay_args", None)
 

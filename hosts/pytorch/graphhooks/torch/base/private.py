@@ -373,19 +373,33 @@ _REDUCE = "__reduce_ex__"  # which copy and pickle ask the object for
 
 
 class Copied:
-    """How a module is copied, or written to a file, in whose forward's place
-    something is: without that, and without this."""
+    """How a module is copied, or written to a file, in which something stands
+    in: without these names, and without this.  `instead`: what makes others
+    of a copy."""
 
-    def __init__(self, module):
-        self.module = module
+    def __init__(self, module, without=("forward",), instead=()):
+        self.module, self.without = module, without
+        self.instead = dict(instead)
 
     def __call__(self, protocol):
         module = self.module
         found = [*type(module).__reduce_ex__(module, protocol)]
         if len(found) > 2 and isinstance(found[2], dict):
             found[2] = {name: value for name, value in found[2].items()
-                        if value is not self and name != "forward"}
+                        if value is not self and name not in self.without}
+            found[2].update((n, make()) for n, make in self.instead.items())
         return tuple(found)
+
+
+def copy_without(module, names, instead) -> None:
+    """From now on, until copy_as_ever()."""
+    if _REDUCE not in vars(module):
+        setattr(module, _REDUCE, Copied(module, names, instead))
+
+
+def copy_as_ever(module) -> None:
+    if isinstance(vars(module).get(_REDUCE), Copied):
+        delattr(module, _REDUCE)
 
 
 def stand_in(module, forward) -> None:
@@ -397,8 +411,7 @@ def stand_in(module, forward) -> None:
 
 def give_back(module, forward) -> None:
     """What it had of its own, or None."""
-    if isinstance(vars(module).get(_REDUCE), Copied):
-        delattr(module, _REDUCE)
+    copy_as_ever(module)
     if forward is not None:
         module.forward = forward
     else:
