@@ -22,6 +22,7 @@ from training import (BATCH, COUNTS, LENGTH, Training, build, compare,  # noqa: 
                       differing, with_buffers, wrapped)
 
 from megatron.core.transformer.enums import CudaGraphModule  # noqa: E402
+from megatron.core.transformer.module import Float16Module  # noqa: E402
 
 MOST = "attn,moe_router,moe_preprocess"
 GATHER = {"overlap_grad_reduce": True, "use_distributed_optimizer": True,
@@ -173,6 +174,29 @@ def test_a_config_that_changes_after_the_attach(name, value):
     assert two.stats["eager_calls"]["attributes"] > 0
 
 
+class Scaler:
+    """Of losses, as an optimizer in FP16 has one."""
+
+    def __init__(self):
+        self._growth_tracker = 0
+
+    def scale(self, loss):
+        return loss * 1
+
+
+@pytest.mark.parametrize("scope", ["attn", "attn,moe_router", MOST])
+def test_a_method_in_the_config_that_no_layer_calls(scope):
+    """What it is bound to is not read."""
+    def train(each):
+        scaler = Scaler()
+        each.core.config.grad_scale_func = scaler.scale
+        for count in COUNTS * 2:
+            scaler._growth_tracker += 1
+            each.steps([count])
+
+    compare(train, "moe", scope)
+
+
 def half(training, fused):
     return lambda x, residual, rate: residual + 0.5 * x[0]
 
@@ -273,20 +297,58 @@ def test_microbatches_of_several_shapes(kind, scope):
 # ---- the wrappers and the optimizer -----------------------------------------
 
 
-def test_an_attach_before_the_wrapper():
-    """It moves the parameters into buffers of its own."""
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("options", [{}, {"use_distributed_optimizer": True}],
+                         ids=["whole", "distributed"])
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_an_attach_before_the_wrapper(granularity, options, half):
+    """It moves the parameters into buffers of its own, of another type."""
+    more = {"bf16": True, "params_dtype": torch.bfloat16} if half else {}
+
     def wrap_late(each):
-        each.chunks = [wrapped()(core) for core in each.cores]
+        each.chunks = [wrapped(**options)(
+            Float16Module(core.config, core) if half else core)
+            for core in each.cores]
         each.model = each.chunks[0]
         with_buffers()(each)
 
-    one, two = Training("dense"), Training("dense", "")
+    one, two = Training("dense", **more), Training(
+        "dense", "", attach={"granularity": granularity}, **more)
     for each in one, two:
         training.seed()
         wrap_late(each)
     stats = two.end()
     assert differing(one.state(), two.state()) == []
     assert stats["refused"] == {} and stats["replays"] > 0
+
+
+@pytest.mark.parametrize("kind, scope, granularity", [
+    ("dense", "", "layer"), ("dense", "attn", "layer"),
+    ("dense", "", "chunk")])
+def test_a_copy_is_one_without_graphs(monkeypatch, kind, scope, granularity):
+    """As of a reference that is kept, or trained by itself."""
+    monkeypatch.setattr(torch._C._distributed_c10d.ProcessGroup,
+                        "__deepcopy__", lambda self, memo: self,
+                        raising=False)
+
+    def train(each):
+        each.steps(COUNTS)
+        each.cores.append(copy.deepcopy(each.core))
+        given = next(each.data[0])
+        each.losses += [core(**given).float().mean() for core in each.cores]
+        each.losses[-1].backward()
+        each.steps(COUNTS)
+
+    two = compare(train, kind, scope,
+                  attach={"granularity": granularity})
+    twin, core = two.cores[1].decoder, two.core.decoder
+    for module in (twin, core, *twin.layers, *core.layers):
+        assert not {"forward", "__reduce_ex__", "_te_cuda_graph_replay"} \
+            & vars(module).keys()
+    assert not any(getattr(layer, "cuda_graphs", ()) for layer in twin.layers)
+    with graphhooks.megatron.attach(two.cores[1], scope=scope,
+                                    granularity=granularity):
+        pass
 
 
 @pytest.mark.parametrize("name", ["FullyShardedDataParallel", "MegatronFSDP"])

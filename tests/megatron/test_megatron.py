@@ -218,6 +218,94 @@ def test_a_scope_that_does_not_fit(kind, scope, why):
     assert not hasattr(core.decoder.layers[0], "cuda_graphs")
 
 
+OVERLAP = dict(moe_shared_expert_overlap=True)
+
+
+@pytest.mark.parametrize("scope", ["moe_router,moe_preprocess",
+                                   "attn,moe_router,moe_preprocess"])
+def test_shared_experts_that_a_graph_would_begin(scope):
+    for built in {}, dict(cuda_graph_impl="transformer_engine",
+                          cuda_graph_modules=scope.split(",")):
+        core = build("shared", **OVERLAP, **built)
+        with pytest.raises(graphhooks.Error,
+                           match="leave moe_preprocess out of the scope, or"):
+            graphhooks.megatron.attach(core, scope=scope)
+
+
+@pytest.mark.parametrize("scope", ["attn,moe_router", "auto"])
+def test_shared_experts_that_overlap(scope):
+    with graphhooks.megatron.attach(build("shared", **OVERLAP),
+                                    scope=scope) as attached:
+        assert ": attn,moe_router\n" in attached.explain()
+    if scope != "auto":
+        compare(lambda t: t.steps(COUNTS), "shared", scope, **OVERLAP)
+
+
+@pytest.mark.parametrize("scope, remedy", [
+    ("attn,moe_router", "leave moe_router out of the scope, as sinkhorn"),
+    ("attn,moe_router,moe_preprocess",
+     "leave moe_router and moe_preprocess out of the scope, as sinkhorn"),
+    ("", "scope=\"attn\" captures what comes before the router")])
+def test_a_router_that_waits_for_the_host(scope, remedy):
+    each = Training("moe", scope, moe_router_load_balancing_type="sinkhorn",
+                    moe_aux_loss_coeff=0.0)
+    each.steps(COUNTS)
+    each.end()
+    assert each.explained.count(remedy) == 2
+
+
+@pytest.mark.parametrize("kind, scope, options, what", [
+    ("dense", "attn", {}, "decoder.layers.0..1 (2 alike): attn"),
+    ("dense", "", {}, "decoder.layers.0..1 (2 alike): whole layers"),
+    ("dense", "", {"granularity": "chunk"}, "decoder: all layers"),
+    ("moe", "attn,moe_router", {},
+     "decoder.layers.0..1 (2 alike): attn,moe_router")])
+def test_the_plan_is_told_in_words_of_scopes(kind, scope, options, what):
+    with graphhooks.megatron.attach(build(kind), scope=scope,
+                                    **options) as attached:
+        said = attached.explain().splitlines()
+    grain = options.get("granularity", "layer")
+    assert said[0].endswith(f", granularity {grain}"), said
+    assert [line for line in said if "graphed" in line] == [said[1]]
+    assert said[1].endswith(f"  graphed  {what}")
+    assert not any("family" in line or "nodes" in line for line in said)
+
+
+def test_autograd_counts_as_its_own_what_it_adds_up():
+    for overlap, said in (True, True), (False, False):
+        two = compare(with_buffers(), "dense", "",
+                      wrap=wrapped(overlap_grad_reduce=overlap))
+        assert ("autograd adds up 8 of its 8" in two.explained) is said
+
+
+def test_a_layer_that_comes_several_times():
+    def share(core):
+        core.decoder.layers[2] = core.decoder.layers[0]
+        return wrapped()(core)
+
+    two = compare(with_buffers(), "dense", "", wrap=share, num_layers=3)
+    assert "decoder.layers.2" not in two.explained
+
+
+def test_an_evaluation_has_no_graphs():
+    with pytest.raises(graphhooks.Error, match="leave eval out"):
+        graphhooks.megatron.attach(build("dense"), scope="attn", eval=True)
+
+
+def test_a_config_of_something_else():
+    one, other = build("dense"), build("dense")
+    with pytest.raises(graphhooks.Error, match="another object than the mod"):
+        graphhooks.megatron.attach(one, other.config, scope="attn")
+    graphhooks.megatron.attach(one, one.config, scope="attn").detach()
+
+
+def test_a_chunk_that_is_given_twice():
+    core = build("dense")
+    with pytest.raises(graphhooks.Error, match="has one chunk twice"):
+        graphhooks.megatron.attach([core, core], scope="attn")
+    assert core.config.cuda_graph_impl == "none"
+
+
 def test_a_word_that_no_layer_has_is_noted(caplog):
     note = "no layer of this stage has what the scope mamba names"
     two = compare(lambda t: t.steps(COUNTS), "dense", "attn,mamba")
@@ -227,6 +315,7 @@ def test_a_word_that_no_layer_has_is_noted(caplog):
 
 
 @pytest.mark.parametrize("chunks, why", [
+    (torch.nn.Linear(2, 2), "model_chunks has Linear, without a Transf"),
     ([], "model_chunks is empty"), ([3], "model_chunks has 3; it takes"),
     ("x", "model_chunks has 'x'")])
 def test_something_else_than_a_model(chunks, why):

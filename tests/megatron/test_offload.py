@@ -296,6 +296,15 @@ def test_what_the_config_says_can_be_left_out(moved):
     assert "offload" not in run.stats
 
 
+def test_a_name_that_no_layer_has_is_noted(caplog):
+    with graphhooks.megatron.attach(
+            training.build("dense"), scope="",
+            offload="core_attn,expert_fc1") as attached:
+        said = attached.explain()
+    for text in said, caplog.text:
+        assert "what the offload expert_fc1 names" in text
+
+
 def test_names_are_of_layers_and_not_of_a_chunk():
     core = build("dense", **SMALL)
     with pytest.raises(graphhooks.Error, match="groups are of each"):

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import logging
+import re
 
 import torch
 
@@ -23,6 +24,11 @@ from .scope import AUTO, Settings, has_word
 from .seam import Seam
 
 log = logging.getLogger("graphhooks")
+
+# Of a plan's text: what its layers are to the library, and a line of segments.
+_OF_STACK = re.compile(r"^family stack: .*\n(?:  .*\n)*", re.M)
+_OF_LAYERS = re.compile(r"^( *(\d+)(?:\.\.(\d+))?  .*) mlp: no scope is set, "
+                        "which means whole layers$", re.M)
 
 
 def attach(model_chunks, config=None, scope=None, offload=None, **options):
@@ -45,11 +51,14 @@ def attach(model_chunks, config=None, scope=None, offload=None, **options):
     ``Error``; the model is then as it was.
     """
     names = megatron_names.load()
+    if options.get("eval"):
+        raise Error("eval=True: Megatron's layers call graphs only while they "
+                    "train, and evaluate eagerly: leave eval out")
     chunks = _chunks(model_chunks)
     for chunk in chunks:
         environment.refuse_fsdp(chunk)
         _cast_back(chunk)
-    config = config if config is not None else chunks[0].config
+    config = _config_of(chunks, config)
     return Attached(names, chunks, config, scope, offload, options)
 
 
@@ -61,12 +70,30 @@ def _cast_back(chunk) -> None:
         getattr(module, "_maintain_float32_expert_bias", lambda: None)()
 
 
+def _config_of(chunks, given):
+    """That of the model, which its layers read, whatever is given."""
+    of = {id(m.config): m.config for chunk in chunks for m in chunk.modules()
+          if hasattr(getattr(m, "config", None), "cuda_graph_impl")}
+    if not of:
+        raise Error(f"model_chunks has {type(chunks[0]).__name__}, without a "
+                    "TransformerConfig; it takes Megatron's models, one or a "
+                    "list of chunks")
+    if given is None:
+        return next(iter(of.values()))
+    if id(given) not in of:
+        raise Error("config is another object than the model's, and layers "
+                    "read their own: leave config out, or give model.config")
+    return given
+
+
 def _chunks(given) -> list:
     chunks = list(given) if isinstance(given, (list, tuple)) else [given]
     for chunk in chunks:
         if not isinstance(chunk, torch.nn.Module):
             raise Error(f"model_chunks has {chunk!r}; it takes Megatron's "
                         "models, one or a list of chunks")
+    if len(set(chunks)) < len(chunks):
+        raise Error("model_chunks has one chunk twice: give each once")
     if not chunks:
         raise Error("model_chunks is empty: there is no layer to attach to")
     return chunks
@@ -76,7 +103,7 @@ class Attached:
     """Graphs of a model's chunks; ``detach`` gives its layers back."""
 
     def __init__(self, names, chunks, config, scope, offload, options):
-        whole = options.get("granularity") == "chunk"
+        whole = self._is_whole = options.get("granularity") == "chunk"
         words = offload_words(config, offload)
         self._settings = Settings(names, chunks, config, scope, whole, words)
         if scope == AUTO:
@@ -167,11 +194,16 @@ class Attached:
                   for _, layer in layers_of(names, chunk)]
         idle = [word.name for word in self._settings.words
                 if not any(has_word(names, layer, word) for layer in layers)]
+        stays = self._offloading.missing() if self._offloading else []
         if not layers:
             self._notes.append("this stage has no layer, and so no graph")
         elif idle:
             self._notes.append("no layer of this stage has what the scope "
                                f"{','.join(idle)} names, which is of no "
+                               "consequence for the others")
+        if layers and stays:
+            self._notes.append("no layer of this stage has what the offload "
+                               f"{','.join(stays)} names, which is of no "
                                "consequence for the others")
         for note in self._notes:
             log.warning("%s", note)
@@ -193,8 +225,21 @@ class Attached:
         return {**total, "chunks": each}
 
     def explain(self) -> str:
-        return "\n".join([*(attached.explain() for attached in self.chunks),
-                          *self._notes])
+        return "\n".join([*map(self._in_words, self.chunks), *self._notes])
+
+    def _in_words(self, attached) -> str:
+        """What the library says of segments, which it has as layers of any
+        stack, in the words of scopes."""
+        def of_layers(found):
+            first, last = int(found[2]), int(found[3] or found[2])
+            scopes = dict.fromkeys(layer.module.scope for layer
+                                   in attached.layers[first:last + 1])
+            return f"{found[1]}: {'; '.join(scopes)}"
+
+        text = _OF_STACK.sub("", attached.explain())
+        if self._is_whole:
+            text = text.replace("granularity layer", "granularity chunk", 1)
+        return _OF_LAYERS.sub(of_layers, text)
 
     def set_hooks(self) -> None:
         """Those of Megatron's DistributedDataParallel that wait for
@@ -293,7 +338,7 @@ def _decoder_of(names, chunk):
 
 def layers_of(names, chunk) -> list:
     """Those of the decoder, of multi-token prediction and of a vision model,
-    and their names in the chunk."""
+    and their names in the chunk; once, where one comes by several times."""
     found = []
     inner = _inner(names, chunk)
     if inner is not None:
@@ -312,4 +357,7 @@ def layers_of(names, chunk) -> list:
     vision = getattr(getattr(outer, "vision_model", None), "decoder", None)
     found += [(f"vision_model.decoder.layers.{i}", layer)
               for i, layer in enumerate(getattr(vision, "layers", ()))]
-    return found
+    once: dict = {}
+    for name, layer in found:
+        once.setdefault(layer, name)
+    return [(name, layer) for layer, name in once.items()]

@@ -63,6 +63,7 @@ class Offloading:
         self._before: list = []
         self._names = names
         self._told: set = set()
+        self._had: set = set()  # names that some module has a flag of
         self.words = words
         self.marks: list = []  # of each chunk
         self._least = config.min_offloaded_tensor_size
@@ -119,6 +120,10 @@ class Offloading:
         self.marks.append(marks)
         return marks
 
+    def missing(self) -> list:
+        """Words that no layer has."""
+        return [word for word in self.words if word not in self._had]
+
     def _may_go(self, tensor) -> bool:
         if getattr(tensor, "_TE_do_not_offload", False) \
                 or getattr(tensor, "_do_not_offload", False):
@@ -142,6 +147,7 @@ class Offloading:
                     continue
                 name = attribute[len(_FLAG):]
                 name = _ALSO.get(name, name)
+                self._had.add(name)
                 goes = name in self.words and name not in inside
                 self._set(module, attribute, goes)
                 if goes and name == "expert_fc1":

@@ -68,6 +68,7 @@ class Settings:
             words = largest(names, chunks, config, offload)
         if words is None:
             words = list(config.cuda_graph_modules) if self.built else []
+        _refuse_begun(config, words)
         same = self.built and set(words) == set(config.cuda_graph_modules)
         if shared and set(words) != set(config.cuda_graph_modules):
             raise Error("the model, or another with the same config object, "
@@ -192,6 +193,7 @@ def _is_more(config, offload) -> bool:
 def _checked(config, words, offload) -> list:
     """The words that Megatron's own checks leave of these; it refuses those
     that do not fit the model."""
+    _refuse_begun(config, words)
     tried = copy.copy(config)
     try:
         for field in dataclasses.fields(config):
@@ -210,17 +212,41 @@ def _checked(config, words, offload) -> list:
     return list(tried.cuda_graph_modules)
 
 
+def _refuse_begun(config, words) -> None:
+    """What a module begins in a graph and goes on with in the rest."""
+    if config.moe_shared_expert_overlap \
+            and config.moe_shared_expert_intermediate_size \
+            and config.moe_token_dispatcher_type == "alltoall" \
+            and any(word.name == "moe_preprocess" for word in words):
+        raise Error("moe_shared_expert_overlap begins the shared experts in "
+                    "moe_preprocess, and the rest of the layer goes on with "
+                    "them, which a graph cannot hand over: leave "
+                    "moe_preprocess out of the scope, or the overlap out of "
+                    "the config")
+
+
 def remedy_of(layer) -> str | None:
     """Where a segment waits for the host, which experts do."""
     if getattr(getattr(layer, "mlp", None), "token_dispatcher", None) is None:
         return None
     words = [w.name for w in layer.config.cuda_graph_modules]
+    if "sinkhorn" in _as_list(layer.config.moe_router_load_balancing_type):
+        if not words:
+            return "scope=\"attn\" captures what comes before the router, " \
+                "which waits for the host with sinkhorn"
+        waits = [w for w in ("moe_router", "moe_preprocess") if w in words]
+        return f"leave {' and '.join(waits or words)} out of the scope, as " \
+            "sinkhorn waits for the host in the router"
     last = next((w for w in ("moe_preprocess", "moe_router") if w in words),
                 None)
     if last is not None:
         return f"leave {last} out of the scope"
     return ("scope=\"attn,moe_router,moe_preprocess\" captures what comes "
             "before the experts, which wait for the numbers of their tokens")
+
+
+def _as_list(value) -> list:
+    return value if isinstance(value, list) else [value]
 
 
 def _refuse_late(config) -> None:
