@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import gc
 import queue
 
 import graphhooks
@@ -32,6 +33,32 @@ class Late(torch.autograd.Function):
         return grad @ weight, None, None
 
 
+class LateTanh(torch.autograd.Function):
+    """Whose work has what comes out of it."""
+
+    @staticmethod
+    def forward(ctx, x, weight, store):
+        y = torch.tanh(x @ weight.t())
+        ctx.save_for_backward(x, weight, y)
+        ctx.store = store
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, y = ctx.saved_tensors
+        ctx.store.work.put((x, grad, y))
+        return (grad * (1 - y * y)) @ weight, None, None
+
+
+class LateInCycle(Late):
+    """What comes out of it is there until somebody collects cycles."""
+
+    @staticmethod
+    def forward(ctx, x, weight, store):
+        ctx.itself = Late.forward(ctx, x, weight, store)
+        return ctx.itself
+
+
 class Store:
     def __init__(self):
         self.work = queue.Queue()
@@ -40,18 +67,22 @@ class Store:
 class LateLinear(nn.Module):
     """As those of engines with a queue of what is put off."""
 
-    def __init__(self, width: int, out: int, fused: bool = False):
+    def __init__(self, width: int, out: int, fused: bool = False,
+                 function=Late):
         super().__init__()
         self.weight = nn.Parameter(0.2 * torch.randn(out, width))
         self.store = Store()
         self.fused = fused
+        self.function = function
 
     def forward(self, x):
-        return Late.apply(x, self.weight, self.store)
+        return self.function.apply(x, self.weight, self.store)
 
     @torch.no_grad()
     def backward_dw(self):
-        x, grad = self.store.work.get_nowait()
+        x, grad, *y = self.store.work.get_nowait()
+        if y:
+            grad = grad * (1 - y[0] * y[0])
         found = grad.flatten(0, -2).t() @ x.flatten(0, -2)
         weight = self.weight
         if self.fused:
@@ -106,10 +137,45 @@ class Layer(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm(x))))
 
 
+class Between:
+    """What a training does between its layers."""
+
+    def __init__(self):
+        self.keeps = False  # what comes out of them
+        self.scales = False  # their gradients
+        self.kept: list = []
+
+    def layers(self, x):
+        if self.keeps:
+            self.kept.append(x.detach())
+        if self.scales:
+            x.register_hook(lambda gradient: 0.5 * gradient)
+        return x
+
+    def state(self) -> dict:
+        return {f"kept {i}": x for i, x in enumerate(self.kept)}
+
+
+class EndsInTanh(Layer):
+    def __init__(self, fused: bool):
+        super().__init__(fused)
+        self.down = LateLinear(2 * WIDTH, WIDTH, fused, LateTanh)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(self.norm(x))))
+
+
+class EndsInCycle(EndsInTanh):
+    def __init__(self, fused: bool):
+        super().__init__(fused)
+        self.down.function = LateInCycle
+
+
 class Training:
-    def __init__(self, graphs: bool, fused: bool = False, **options):
+    def __init__(self, graphs: bool, fused: bool = False, make=Layer,
+                 **options):
         torch.manual_seed(3)
-        self.model = nn.ModuleList(Layer(fused) for _ in range(LAYERS)) \
+        self.model = nn.ModuleList(make(fused) for _ in range(LAYERS)) \
             .to(DEVICE)
         self.fused = fused
         for layer in self.model:
@@ -127,12 +193,13 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
         self.numbers = torch.Generator().manual_seed(5)
         self.losses: list = []
+        self.between = Between()
 
     def forward(self):
         x = torch.randn(BATCH, LENGTH, WIDTH, generator=self.numbers) \
             .to(DEVICE).requires_grad_()
         for call in self.calls:
-            x = call(x)
+            x = self.between.layers(call(x))
         return x.square().mean()
 
     def weights(self) -> None:
@@ -167,11 +234,11 @@ class Training:
 
     def state(self) -> dict:
         return {**{str(i): x for i, x in enumerate(self.losses)},
-                **self.model.state_dict()}
+                **self.model.state_dict(), **self.between.state()}
 
 
-def train(schedules, fused=False, during=None, **options):
-    runs = [Training(graphs, fused, **(options if graphs else {}))
+def train(schedules, fused=False, during=None, make=Layer, **options):
+    runs = [Training(graphs, fused, make, **(options if graphs else {}))
             for graphs in (False, True)]
     attached = runs[1].attached
     try:
@@ -181,7 +248,8 @@ def train(schedules, fused=False, during=None, **options):
                     during(run, i)
                 run.step(schedule)
         stats = attached.stats()
-        print(attached.explain())
+        stats["said"] = attached.explain()
+        print(stats["said"])
     finally:
         attached.detach()
     assert differing(runs[0].state(), runs[1].state()) == []
@@ -189,15 +257,30 @@ def train(schedules, fused=False, during=None, **options):
     return stats
 
 
+SCHEDULES = ["FBW", "FBWFBW", "FFBBWW", "FBFWBW", "FFBFBWBWW"]
+
+
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("schedule", [
-    "FBW", "FBWFBW", "FFBBWW", "FBFWBW", "FFBFBWBWW"])
-def test_weights_replay_for_their_microbatch(schedule, fused):
-    stats = train([schedule] * 5, fused)
+@pytest.mark.parametrize("make", [Layer, EndsInTanh])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_weights_replay_for_their_microbatch(schedule, make, fused):
+    stats = train([schedule] * 5, fused, make=make)
     count = schedule.count("W") * LAYERS
     assert stats["eager_calls"].keys() <= {"warmup"}
     # All but the first step's, and the passes that were recorded in the place.
     assert stats["replays"] >= 3 * 3 * count
+
+
+def scaling(run, i) -> None:
+    run.between.scales = i > 2
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_gradients_that_come_from_elsewhere_later(schedule, fused):
+    """A hook between the layers: a graph of weights reads them, too."""
+    stats = train([schedule] * 6, fused, during=scaling)
+    assert stats["eager_calls"].keys() <= {"warmup"}
 
 
 def test_any_number_of_microbatches():
@@ -267,15 +350,21 @@ class Plain(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm(x))))
 
 
+class PlainTanh(Plain):
+    def forward(self, x):
+        return torch.tanh(super().forward(x))
+
+
 class Stage:
-    def __init__(self, **options):
+    def __init__(self, make=Plain, **options):
         torch.manual_seed(3)
-        self.layers = nn.ModuleList(Plain() for _ in range(LAYERS)).to(DEVICE)
+        self.layers = nn.ModuleList(make() for _ in range(LAYERS)).to(DEVICE)
         self.attached = graphhooks.attach(self.layers, **options) \
             if options else None
         self.optimizer = torch.optim.SGD(self.layers.parameters(), lr=0.1)
         self.numbers = torch.Generator().manual_seed(5)
         self.seen: list = []
+        self.between = Between()
 
     def step(self, schedule: str) -> None:
         """As above; D is a backward for all at once."""
@@ -287,7 +376,7 @@ class Stage:
                 x.requires_grad_()
                 y = x
                 for layer in self.layers:
-                    y = layer(y)
+                    y = self.between.layers(layer(y))
                 flying.append((x, y, grad))
                 self.seen.append(y.detach().clone())
             elif letter == "W":
@@ -305,23 +394,40 @@ class Stage:
 
     def state(self) -> dict:
         return {**{str(i): x for i, x in enumerate(self.seen)},
-                **self.layers.state_dict()}
+                **self.layers.state_dict(), **self.between.state()}
 
 
-@pytest.mark.parametrize("schedule", [
-    "FBW", "FBWFBW", "FFBBWW", "FFBFWBWBW", "FDFBW"])
-def test_backwards_in_two(schedule):
-    one, two = Stage(), Stage(split_backward=True)
+def train_stage(schedules, during=None, make=Plain):
+    one, two = Stage(make), Stage(make, split_backward=True)
     with two.attached:
-        for _ in range(5):
-            one.step(schedule)
-            two.step(schedule)
+        for i, schedule in enumerate(schedules):
+            for run in one, two:
+                if during is not None:
+                    during(run, i)
+                run.step(schedule)
         stats = two.attached.stats()
-        print(two.attached.explain(), stats["eager_calls"])
+        stats["said"] = two.attached.explain()
+        print(stats["said"], stats["eager_calls"])
     assert differing(one.state(), two.state()) == []
     assert stats["refused"] == {}
+    return stats
+
+
+IN_TWO = ["FBW", "FBWFBW", "FFBBWW", "FFBFWBWBW", "FDFBW"]
+
+
+@pytest.mark.parametrize("make", [Plain, PlainTanh])
+@pytest.mark.parametrize("schedule", IN_TWO)
+def test_backwards_in_two(schedule, make):
+    stats = train_stage([schedule] * 5, make=make)
     assert stats["eager_calls"].keys() <= {"warmup"}
     assert stats["replays"] >= 3 * 3 * schedule.count("F") * LAYERS
+
+
+@pytest.mark.parametrize("schedule", IN_TWO)
+def test_gradients_of_backwards_in_two_from_elsewhere(schedule):
+    stats = train_stage([schedule] * 6, scaling)
+    assert stats["eager_calls"].keys() <= {"warmup"}
 
 
 def test_backwards_in_two_that_nobody_has_asked_for():

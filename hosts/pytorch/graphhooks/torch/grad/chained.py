@@ -3,12 +3,16 @@
 Later one may come from elsewhere, as when a hook scales it.  To record the
 backward again, autograd would need what was let go, so the gradient moves to
 that place, and what lies there is put back when the graph has run: it may be
-another's as well, as a sum's gradient is of all that was summed up.
+another's as well, as a sum's gradient is of all that was summed up.  Weight
+gradients that are computed later read it there as well, so for these it comes
+to that place once more.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
+
+import contextlib
 
 from .strides import copy_of, memory_of
 
@@ -50,7 +54,7 @@ def moved(places, grads) -> list:
 
 
 class Moved:
-    """Those, for one replay."""
+    """Those, for one replay, and for that of its weight gradients."""
 
     def __init__(self, places, grads, which):
         self._held = [(places[i], places[i].clone()) for i in which]
@@ -64,12 +68,33 @@ class Moved:
             return tensor
         return copy_of(tensor)
 
+    def for_later(self) -> "Later":
+        return Later([(place, place.clone()) for place, _ in self._held])
+
     def put_back(self, results) -> list:
         """The results, of which one may be what was put in place."""
         results = [self._apart(result) for result in results]
         for place, values in self._held:
             place.copy_(values)
         return results
+
+
+class Later:
+    """What was put in place, for weight gradients that are computed later."""
+
+    def __init__(self, gradients):
+        self._gradients = gradients
+
+    @contextlib.contextmanager
+    def in_place(self):
+        held = [(place, place.clone()) for place, _ in self._gradients]
+        for place, values in self._gradients:
+            place.copy_(values)
+        try:
+            yield
+        finally:
+            for place, values in held:
+                place.copy_(values)
 
 
 def _lies_in(tensor, place) -> bool:

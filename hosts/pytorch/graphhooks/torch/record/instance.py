@@ -20,7 +20,7 @@ class Instance:
                  "wanted", "layouts", "alone", "backward", "node",
                  "attributes", "groups", "came", "signature", "pool", "given",
                  "left", "looks", "apart", "kept", "work", "weights",
-                 "storages", "holds", "written",
+                 "later", "storages", "holds", "written",
                  "buffers")
 
     def __init__(self, signature=None):
@@ -57,6 +57,7 @@ class Instance:
         self.apart = None  # the pass beside the replay at hand
         self.work = None  # that its backward puts off (weights.py)
         self.weights: Backward | None = None  # the graph of that
+        self.later = None  # gradients that it reads in their place (chained.py)
         self.storages = ()  # of its outputs (outputs.py)
         self.holds: dict = {}  # and how many more of them live is
         self.buffers = ()  # and what its pass has found in them

@@ -12,6 +12,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from ... import _abi
@@ -94,7 +96,9 @@ class Split:
             instance.weights = self._record(instance, microbatch)
         if instance.weights is None:
             return None
-        action = enter_weights(segment, instance, microbatch)
+        with instance.later.in_place() if instance.later is not None \
+                else contextlib.nullcontext():
+            action = enter_weights(segment, instance, microbatch)
         if action != _abi.GH_ACTION_REPLAYED:
             owner.cancel(segment.decision.reason)
             return None

@@ -91,13 +91,20 @@ class Weights:
             self.delayed.run(None)
             return False
         instance, microbatch, is_graph = one
-        if is_graph:
-            if instance.weights is None and self.segment.refused is None:
-                instance.weights = self._record(instance, microbatch)
-            if instance.weights is not None:
-                return self._replay(instance, microbatch)
-        self._eagerly(instance, microbatch,
-                      instance.work if is_graph else None)
+        if not is_graph:
+            self._eagerly(instance, microbatch, None)
+            return False
+        if instance.weights is None and self.segment.refused is None:
+            instance.weights = self._record(instance, microbatch)
+        if instance.later is not None:
+            with instance.later.in_place():
+                return self._of_graph(instance, microbatch)
+        return self._of_graph(instance, microbatch)
+
+    def _of_graph(self, instance, microbatch: int) -> bool:
+        if instance.weights is not None:
+            return self._replay(instance, microbatch)
+        self._eagerly(instance, microbatch, instance.work)
         return False
 
     def _record(self, instance, microbatch: int):

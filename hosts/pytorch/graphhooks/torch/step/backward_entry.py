@@ -160,6 +160,8 @@ class WayBack(Called):
         if self.parameters.put:
             self.parameters.others.go(current_pass())
         results = backward.results
+        if self.late is not None:
+            instance.later = moved and moved.for_later()
         if moved is not None:
             results = moved.put_back(results)
         gradients.finish(self.parameters.adds, backward, foreign)

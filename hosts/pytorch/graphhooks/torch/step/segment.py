@@ -72,6 +72,7 @@ class Segment(WayBack):
         self.weights = weights.of(self, [*modules.values()])
         self.split = Split(self) if owner.splits and self.weights is None \
             else None  # its backward, into two
+        self.late = self.weights or self.split
         self.alone = 0  # backwards that were asked for inputs alone
         if owner.delays and self.weights is None and self.split is None:
             self.flags[1] = _abi.GH_PASS_NO_WGRAD
