@@ -269,6 +269,30 @@ def test_weights_replay_for_their_microbatch(schedule, make, fused):
     assert stats["eager_calls"].keys() <= {"warmup"}
     # All but the first step's, and the passes that were recorded in the place.
     assert stats["replays"] >= 3 * 3 * count
+    assert "returns copies" not in stats["said"]
+
+
+def keeping(run, i) -> None:
+    """For good, of each step but the first."""
+    run.between.keeps = i > 0
+
+
+def keeping_for_a_step(run, i) -> None:
+    run.between.keeps = True
+    gc.collect()
+    if i < 6:
+        run.between.kept.clear()
+
+
+@pytest.mark.parametrize("make", [Layer, EndsInTanh, EndsInCycle])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("keeps", [keeping, keeping_for_a_step])
+def test_outputs_that_are_kept(schedule, make, keeps):
+    stats = train([schedule] * 8, during=keeps, make=make)
+    assert "returns copies" in stats["said"]
+    # What weights that come later read stays where it is.
+    assert ("kept" in stats["eager_calls"]) == (make is not Layer)
+    assert stats["replays"] > 0
 
 
 def scaling(run, i) -> None:
@@ -422,6 +446,17 @@ def test_backwards_in_two(schedule, make):
     stats = train_stage([schedule] * 5, make=make)
     assert stats["eager_calls"].keys() <= {"warmup"}
     assert stats["replays"] >= 3 * 3 * schedule.count("F") * LAYERS
+    assert "returns copies" not in stats["said"]
+
+
+@pytest.mark.parametrize("make", [Plain, PlainTanh])
+@pytest.mark.parametrize("schedule", IN_TWO)
+@pytest.mark.parametrize("keeps", [keeping, keeping_for_a_step])
+def test_outputs_of_backwards_in_two_that_are_kept(schedule, make, keeps):
+    stats = train_stage([schedule] * 8, keeps, make)
+    assert "returns copies" in stats["said"]
+    assert ("kept" in stats["eager_calls"]) == (make is PlainTanh)
+    assert stats["replays"] > 0
 
 
 @pytest.mark.parametrize("schedule", IN_TWO)

@@ -29,6 +29,7 @@ from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
 from . import again
 from .instance import Backward, Instance
+from .outputs import counting_work
 from .recording import capture, closing, prepared, static, undisturbed
 
 
@@ -58,15 +59,17 @@ def begin(segment, instance: Instance, microbatch: int, grads):
         segment.parameters.decide(
             owner.accumulates or owner.microbatch > 0
             or segment.sums.is_summing())
-        _record(segment, instance, microbatch, given)
+        with counting_work(segment, instance):
+            _record(segment, instance, microbatch, given)
+            if _is_recorded(segment, instance):
+                instance.inputs = instance.leaves = instance.uses = ()
+                instance.live = None
     else:
         segment.decline_backward(instance, microbatch)
-    if not is_wanted(segment, instance) or instance.backward is None:
+    if not _is_recorded(segment, instance):
         results = _eagerly(segment, instance, microbatch, given, twin)
         segment.look_unfinished()
         return results
-    instance.inputs = instance.leaves = instance.uses = ()
-    instance.live = None
     instance.before, instance.given = None, ()
     instance.modes.forget()
     segment.look_unfinished()
@@ -77,6 +80,10 @@ def begin(segment, instance: Instance, microbatch: int, grads):
 def is_wanted(segment, instance: Instance) -> bool:
     """A graph of it."""
     return segment.refused is None and instance.signature.refused is None
+
+
+def _is_recorded(segment, instance: Instance) -> bool:
+    return is_wanted(segment, instance) and instance.backward is not None
 
 
 def _leave_out(segment, signature) -> None:

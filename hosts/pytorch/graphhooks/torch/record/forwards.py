@@ -26,7 +26,6 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     """Of a pass that is open; None: the modules are to run eagerly."""
     owner = segment.owner
     instance = Instance(signature)
-    counts = outputs.counted(tensors)
     with closing(owner):
         before = segment.state
         settings = _settings(segment)
@@ -35,7 +34,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
         segment.parameters.sort(owner.uses.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
         instance.flight = owner.captures.at
-        instance.inputs = static(segment, tensors)
+        instance.inputs = static(segment, tensors, owns=False)
         for inside, outside in zip(instance.inputs, tensors):
             inside.requires_grad_(outside.requires_grad)
         if not capture(segment, signature, 0, lambda: _run(
@@ -57,7 +56,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
     outputs.note(segment, instance, before.attributes)
-    instance.holds = outputs.held(instance, tensors, counts)
+    instance.holds = outputs.held(instance)
     segment.instances[signature.bank.number, instance.slot] = instance
     segment.unfinished = True
     owner.verify.note_recorded(segment, instance)

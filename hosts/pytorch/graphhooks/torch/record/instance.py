@@ -20,8 +20,7 @@ class Instance:
                  "wanted", "layouts", "alone", "backward", "node",
                  "attributes", "groups", "came", "signature", "pool", "given",
                  "left", "looks", "apart", "kept", "work", "weights",
-                 "later", "storages", "holds", "written",
-                 "buffers")
+                 "later", "storages", "holds", "fixed", "written", "buffers")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -60,6 +59,7 @@ class Instance:
         self.later = None  # gradients that it reads in their place (chained.py)
         self.storages = ()  # of its outputs (outputs.py)
         self.holds: dict = {}  # and how many more of them live is
+        self.fixed: set = set()  # that work has, and that stay where they are
         self.buffers = ()  # and what its pass has found in them
         self.written = ()  # beside its modules (beside.py)
         self.kept = 0  # bytes that a forward keeps for its backward

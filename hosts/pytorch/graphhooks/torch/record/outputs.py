@@ -8,7 +8,9 @@ segment returns are copies.
 
 A storage that owns nothing, as those of banks that share memory (pools.py),
 cannot be given other memory: while somebody has one, passes that would write
-there run eagerly.
+there run eagerly.  So they do where weight gradients that are computed later
+read the output: they have its storage as well, and it has to stay where the
+graph writes.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -16,6 +18,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import contextlib
+import gc
 
 import torch
 
@@ -32,8 +36,6 @@ def note(segment, instance, attributes) -> None:
     """What its outputs are in, and how often it has each of these itself.
     Tensors that are the modules' own are none of a graph's, nor is what lies
     in memory of the library, as what an exchange receives."""
-    if segment.owner.delays:
-        return  # weight gradients that come later have them rightly
     theirs = {t.untyped_storage().data_ptr() for t in (
         *segment.parameters.all,
         *written(segment, attributes, segment.settings))
@@ -46,20 +48,45 @@ def note(segment, instance, attributes) -> None:
         in {number_of_storage(s): s for s in storages}.items()]
 
 
-def counted(tensors) -> dict:
-    """How many have what these are in."""
-    numbers = {number_of_storage(t.untyped_storage()) for t in tensors
-               if t.layout == torch.strided}
-    return {number: count_of_storage(number) for number in numbers}
-
-
-def held(instance, tensors, before: dict) -> dict:
+def held(instance) -> dict:
     """How many more autograd's graph of a recording is, of what its outputs
-    are in, which nobody else has yet, and of what it was given."""
-    of_others = {**before, **{number: ours
-                              for _, number, ours in instance.storages}}
-    return {number: count_of_storage(number) - count
-            for number, count in of_others.items()}
+    are in, which nobody else has yet."""
+    return {number: count_of_storage(number) - ours
+            for _, number, ours in instance.storages}
+
+
+@contextlib.contextmanager
+def counting_work(segment, instance):
+    """While its backward is recorded: what that leaves for weight gradients
+    may have some of its outputs.  Nobody else is to let go of one meanwhile,
+    as the collector of cycles might."""
+    if segment.late is None:
+        yield
+        return
+    collects = gc.isenabled()
+    gc.disable()
+    others = {number: count_of_storage(number) - ours
+              - instance.holds.get(number, 0)
+              for _, number, ours in instance.storages}
+    try:
+        yield
+        if instance.live is None:
+            _note_work(instance, others)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _note_work(instance, others: dict) -> None:
+    def of_work(number, ours):
+        return max(0, count_of_storage(number) - ours - others[number])
+
+    instance.fixed = {number for _, number, ours in instance.storages
+                      if of_work(number, ours)}
+    if instance.fixed:
+        gc.collect()  # autograd's graph may be such a cycle
+    instance.storages = [(storage, number, ours + of_work(number, ours))
+                         for storage, number, ours in instance.storages]
 
 
 def be_unowned(segment, instance, pool) -> None:
@@ -75,6 +102,7 @@ def be_unowned(segment, instance, pool) -> None:
     instance.storages = [  # nobody else has these yet
         _counted(s, count_of_storage(number_of_storage(s)))
         for s in storages]
+    instance.fixed = set()
 
 
 class Outputs:
@@ -131,15 +159,17 @@ class Outputs:
 
     def _free(self, segment, instance) -> bool:
         """Somebody has one of its outputs."""
-        node = instance.node and instance.node()
-        if node is not None and node.flight[3] == self.owner.steps:
+        node, split = instance.node and instance.node(), segment.split
+        if node is not None and node.flight[3] == self.owner.steps \
+                or split is not None and split.waits_for(instance):
             return True  # the pass is not over, and no graph comes there
         if instance.live is not None:  # whose backward reads what is there
             return self.owner.ranks.size > 1 or not self._is_kept(instance)
         segment.copies = found = True
         for i, (storage, number, ours) in enumerate(instance.storages):
             if count_of_storage(number) > ours:
-                other = move_out(instance.outputs, storage)
+                other = None if number in instance.fixed \
+                    else move_out(instance.outputs, storage)
                 if other is None:
                     found = False
                 else:

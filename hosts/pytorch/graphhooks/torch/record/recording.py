@@ -56,12 +56,15 @@ def closing(owner):
         raise
 
 
-def static(segment, tensors):
+def static(segment, tensors, owns=True):
     """Where the library wants the pass to read; of versions of their own, as
-    the recording may be used when the tensors are others' again."""
+    the recording may be used when the tensors are others' again.  What another
+    graph has left there is its own: owns=False if whoever has it besides would
+    count as somebody who keeps it (outputs.py)."""
     inputs = segment.decision.inputs
     addresses = [inputs[i].address or 0 for i in range(len(tensors))]
-    return [t.data if address == t.data_ptr() else tensor_at(address, t)
+    return [t.data if address == t.data_ptr() and (owns or not t.numel())
+            else tensor_at(address, t)
             for address, t in zip(addresses, tensors)]
 
 

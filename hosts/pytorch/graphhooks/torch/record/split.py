@@ -79,12 +79,16 @@ class Split:
         for tensor, gradient in zip(inputs, found):
             tensor.grad = gradient
         kept = [(*g["intermediates"], *g["grads"]) for g in groups]
-        instance.work = groups, instance.leaves, outputs, kept
+        instance.work = (groups, instance.leaves,
+                         [o.grad_fn for o in outputs], kept)
 
     # ---- the second ------------------------------------------------------
 
     def waits(self, instance, origin) -> bool:
         return self._waiting.get(instance) is origin
+
+    def waits_for(self, instance) -> bool:
+        return instance in self._waiting
 
     def weights(self, instance, microbatch: int, origin):
         """Their gradients, at their places among what autograd is given; or
