@@ -86,12 +86,12 @@ def _asking(parameters, asked):
     there is nobody's."""
     others = [p for p in parameters.sample if p not in asked.those]
     aside = Aside(parameters, others)
-    parameters.asked = asked
+    before, parameters.asked = parameters.asked, asked
     try:
         with aside.summing():
             yield GradientEdge(parameters.sample_node(), 0)
     finally:
-        parameters.asked = None
+        parameters.asked = before  # of a pass that this one is within
         aside.restore()
 
 
