@@ -1292,6 +1292,66 @@ def test_a_second_backward_after_another_forward(pair, grain, rate):
          refused="a second backward", eager=["backward"])
 
 
+def of_all(run, loss):
+    loss.backward()
+
+
+def of_what_goes_in(run, loss):
+    run.note(torch.autograd.grad(loss, run.model.embed.weight)[0])
+
+
+def some(run) -> list:
+    first, last = run.model.layers[0], run.model.layers[-1]
+    return [run.model.embed.weight, first.norm1.weight, last.norm1.bias]
+
+
+def of_some(run, loss):
+    for gradient in torch.autograd.grad(loss, some(run)):
+        run.note(gradient)
+
+
+def into_some(run, loss):
+    loss.backward(inputs=some(run))
+
+
+def of_all_but_frozen_ones(run, loss):
+    for p in some(run)[1:]:
+        p.requires_grad_(False)
+    loss.backward()
+    for p in some(run)[1:]:
+        p.requires_grad_(True)
+
+
+@GRAIN
+@pytest.mark.parametrize("back", [
+    of_all, of_what_goes_in, of_some, into_some, of_all_but_frozen_ones])
+@pytest.mark.parametrize("when", ["again", "late", "partly late"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_second_or_late_backward_of_several_losses(pair, grain, back, when,
+                                                     count):
+    """Eager adds up what comes of all, and that to what is there."""
+    def train(run):
+        run.steps([4] * 3, in_flight=4)
+        run.zero()
+        run.loss().backward()
+        losses = [run.loss() for _ in range(count)]
+        if when != "again" and run.attached is not None:
+            run.attached.step()
+        if when == "partly late":
+            losses += [run.loss() for _ in range(count)]
+        loss = sum(losses)
+        if when == "again":
+            loss.backward(retain_graph=True)
+        back(run, loss)
+        for p in run.model.parameters():
+            run.note(p.grad)
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, eager=["backward"],
+         refused="a second" if when == "again" else "its backward comes")
+
+
 class CountsUp(Block):
     """Reads a buffer that it writes."""
 
@@ -1455,6 +1515,29 @@ def test_a_penalty_of_gradients_that_begins_later(runs, grain, since):
     for name, value in eager.state().items():
         assert torch.allclose(value.float(), found[name].float(), rtol=1e-4,
                               atol=1e-6), name
+
+
+@GRAIN
+@pytest.mark.parametrize("when", ["again", "late"])
+def test_a_derivative_of_a_second_or_late_backward(runs, grain, when):
+    """Eager adds up some of it in another order."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        loss = run.loss()
+        if when == "again":
+            loss.backward(retain_graph=True)
+            run.zero()
+        elif run.attached is not None:
+            run.attached.step()
+        own = [*run.model.layers[0].parameters()]
+        gradients = torch.autograd.grad(loss, own, create_graph=True)
+        sum(g.square().sum() for g in gradients).backward()
+        return [*gradients, *(p.grad for p in run.model.parameters())]
+
+    for one, other in zip(train(runs(make=Bent)),
+                          train(runs(make=Bent, grain=grain))):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")

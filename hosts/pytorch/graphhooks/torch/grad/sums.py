@@ -15,6 +15,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import weakref
 
 from ..base.private import current_pass, will_run
 from .strides import copy_of
@@ -64,6 +65,8 @@ class Aside:
                 self._restore(p)
             elif p.grad is None:
                 p.grad = total
+            elif total.requires_grad:  # which others may have, too
+                p.grad = p.grad + total
             elif self._is_copy(p):
                 p.grad = total.add_(p.grad)
             else:
@@ -91,6 +94,19 @@ class Sums:
         self._aside: Aside | None = None  # of a pass that is not over
         self._pass = -1  # of autograd, which comes by several times
         self._is_beside = False  # that is asked for some gradients alone
+        # Nodes to which a pass may come that are no instance's any more, and
+        # the pass that has come last.
+        self.again: dict = {}
+
+    def note_again(self, node) -> None:
+        """The pass at hand has come to it, and another may."""
+        self.again[weakref.ref(node)] = current_pass()
+
+    def note_late(self, instance) -> None:
+        """Another node comes in the place of that of a forward to which no
+        backward has come."""
+        if instance.node is not None and instance.node() is not None:
+            self.again[instance.node] = -1
 
     def is_summing(self) -> bool:
         return self._aside is not None and self._pass == current_pass()
@@ -106,7 +122,7 @@ class Sums:
                 "their gradients to main_grad, and the graphs would add each; "
                 "detach and attach again"),
 
-    def run_back(self, instance, microbatch: int, grads):
+    def run_back(self, run, instance, microbatch: int, grads):
         """There may be more to come by in this pass of autograd."""
         now = current_pass()
         more = self._comes_again()
@@ -115,9 +131,9 @@ class Sums:
             if more:
                 self._begin(now)
         if self._aside is None:
-            return self.segment.run_back(instance, microbatch, grads)
+            return run(instance, microbatch, grads)
         with self._aside.summing():
-            results = self.segment.run_back(instance, microbatch, grads)
+            results = run(instance, microbatch, grads)
         if more:
             self._aside.keep()
         else:
@@ -132,7 +148,7 @@ class Sums:
         if self.is_summing() and not self._comes_again():
             self._add()
 
-    def run_beside(self, instance, microbatch: int, grads):
+    def run_beside(self, run, instance, microbatch: int, grads):
         """For autograd.grad() and backward(inputs=...), which leave `.grad`
         alone, and whose results are the caller's."""
         self._begin(current_pass())
@@ -140,7 +156,7 @@ class Sums:
         parameters = self.segment.parameters
         try:
             with self._aside.summing():
-                results = self.segment.run_back(instance, microbatch, grads)
+                results = run(instance, microbatch, grads)
                 if parameters.is_asked():
                     parameters.asked.note(parameters.own, [
                         p.grad for p in parameters.own])
@@ -149,14 +165,14 @@ class Sums:
             self._aside.restore()
             self._aside, self._is_beside = None, False
 
-    def run_without(self, left_out, run, *what):
+    def run_without(self, left_out, run, instance, microbatch: int, grads):
         """For a pass that comes after these were frozen, or is not asked for
         them: autograd drops what comes to them, whatever they were in the
         forward."""
         aside = Aside(self.segment.parameters, left_out)
         try:
             with aside.summing():
-                return run(*what)
+                return self.run_back(run, instance, microbatch, grads)
         finally:
             aside.restore()
 
@@ -169,4 +185,11 @@ class Sums:
             node = other.node and other.node()
             if node is not None and will_run(node):
                 return True
-        return False
+        return bool(self.again) and self._comes_to_others(current_pass())
+
+    def _comes_to_others(self, now: int) -> bool:
+        nodes = [(ref, ref(), last) for ref, last in self.again.items()]
+        self.again = {ref: last for ref, node, last in nodes
+                      if node is not None}
+        return any(node is not None and last != now and will_run(node)
+                   for _, node, last in nodes)

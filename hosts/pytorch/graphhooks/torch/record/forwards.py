@@ -57,7 +57,10 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
                          if not o.requires_grad]
     outputs.note(segment, instance, before.attributes)
     instance.holds = outputs.held(instance)
-    segment.instances[signature.bank.number, instance.slot] = instance
+    key = signature.bank.number, instance.slot
+    if key in segment.instances:
+        segment.sums.note_late(segment.instances[key])
+    segment.instances[key] = instance
     segment.unfinished = True
     owner.verify.note_recorded(segment, instance)
     owner.banks.note_recorded(signature, instance)

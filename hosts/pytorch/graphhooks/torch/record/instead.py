@@ -40,9 +40,11 @@ class Origin:
         self.is_back = False  # a backward has come, which frees the slot
         self.is_eager = False  # and it was no graph
 
-    def let_go(self) -> None:
+    def let_go(self, node, sums) -> None:
         """A backward has come by, and none comes again."""
-        if not keeps_graph():
+        if keeps_graph():
+            sums.note_again(node)
+        else:
             self.tensors = None
 
 
@@ -53,7 +55,7 @@ def version(segment, tensors) -> int:
         private.version(t) for t in tensors if t.requires_grad])
 
 
-def run(segment, instance, origin, microbatch: int, grads, why, late=False):
+def run(segment, origin, instance, microbatch: int, grads, why, late=False):
     """Raises `why` where that cannot be, or gives another form; late: the step
     of the forward is over."""
     owner = segment.owner
@@ -105,8 +107,10 @@ def _forward(segment, instance, origin, derived: bool, why,
     owner, parameters = segment.owner, segment.parameters
     inputs = origin.tensors if derived else [
         t.detach().requires_grad_(t.requires_grad) for t in origin.tensors]
-    # Autograd comes to the sample anyhow, with what is given back for it.
-    own = set(parameters.all if derived else parameters.own[1:])
+    # Autograd comes to the sample anyhow: with what is given back for it, if
+    # somebody's hook is to see that.
+    own = set(parameters.all if derived
+              else parameters.own[parameters.have_hooks():])
     leaves = [p if p in own else alias for p, alias
               in zip(parameters.all, parameters.aliases())]
     now = Before(segment)
@@ -157,7 +161,7 @@ def _go_back(segment, again, instance, grads) -> tuple:
         of_inputs, of_parameters, more = take_grads(
             segment, again, [grads[i] for i in again.wanted])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
-            *(of_parameters[p] for p in parameters.sample), *more)
+            *(of_parameters.get(p) for p in parameters.sample), *more)
 
 
 def _derive(segment, again, instance, grads) -> tuple:

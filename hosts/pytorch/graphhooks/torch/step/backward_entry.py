@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from torch import is_grad_enabled
+
 from ... import _abi
 from ..base.private import current_pass
 from ..base.tree import Unserved
@@ -69,16 +71,35 @@ class WayBack(Called):
                            "gradients alone, and those that its graph adds "
                            "were kept apart from it" if not
                            self.parameters.put else _ALONE)
-            return self.sums.run_beside(instance, microbatch, grads)
+            return self.sums.run_beside(self.run_back, instance, microbatch,
+                                        grads)
         others = self.parameters.others
         if self.parameters.own:
             others.go(now)
-        run = self.run_back if len(self.instances) == 1 else self.sums.run_back
         left_out = self.parameters.left_out()
+        if left_out:
+            return self.sums.run_without(left_out, self.run_back, instance,
+                                         microbatch, grads)
+        if len(self.instances) == 1 and not self.sums.again:
+            return self.run_back(instance, microbatch, grads)
+        return self.sums.run_back(self.run_back, instance, microbatch, grads)
+
+    def backward_instead(self, run, instance, microbatch: int, grads):
+        """By `run`, where the graph does not serve the pass at hand at all, as
+        it comes late, or for the second time."""
+        if self.split is not None:
+            return run(instance, microbatch, grads)
+        derived = is_grad_enabled()  # the backward, too
+        if not self.parameters.are_accumulated():
+            return run(instance, microbatch, grads) if derived else \
+                self.sums.run_beside(run, instance, microbatch, grads)
+        if self.parameters.have_hooks():  # which look at `.grad`
+            return run(instance, microbatch, grads)
+        left_out = not derived and self.parameters.left_out()
         if left_out:
             return self.sums.run_without(left_out, run, instance, microbatch,
                                          grads)
-        return run(instance, microbatch, grads)
+        return self.sums.run_back(run, instance, microbatch, grads)
 
     def note_others(self) -> None:
         self.owner.count("elsewhere")
@@ -117,7 +138,7 @@ class WayBack(Called):
                 return backwards.begin(self, instance, microbatch, grads)
             return self._replay_back(instance, microbatch, grads)
         except Unserved as why:
-            return instead.run(self, instance, instance.origin, microbatch,
+            return instead.run(self, instance.origin, instance, microbatch,
                                grads, why)
 
     def _replay_back(self, instance, microbatch: int, grads):

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import functools
 import types
 import weakref
 
@@ -31,6 +32,8 @@ class Replay(torch.autograd.Function):
     def forward(ctx, flight, *tensors):
         ctx.flight = flight
         instance = flight[1]
+        if instance.node is not None:
+            flight[0].sums.note_late(instance)
         instance.node = weakref.ref(ctx)
         instance.came = weakref.ref(flight[5])
         ctx.set_materialize_grads(False)
@@ -54,7 +57,7 @@ class Replay(torch.autograd.Function):
         if segment.split is not None and step == segment.owner.steps \
                 and segment.split.waits(instance, origin):
             found = segment.split.weights(instance, microbatch, origin)
-            origin.let_go()
+            origin.let_go(ctx, segment.sums)
             return (None, *found) if found is not None else _instead(
                 ctx, grads, "its weights' gradients have no graph")
         node = instance.node
@@ -79,7 +82,7 @@ class Replay(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         results = segment.backward(instance, microbatch, grads)
         origin.is_back = True
-        origin.let_go()
+        origin.let_go(ctx, segment.sums)
         if kept:
             results = list(results)
             for i in kept:
@@ -102,10 +105,15 @@ tell_of_outputs(Replay, _metadata)
 def _instead(ctx, grads, what: str):
     """The modules have to run once more."""
     segment, instance, microbatch, step, kept, origin = ctx.flight
-    results = [*instead.run(segment, instance, origin, microbatch, grads,
-                            Unserved(segment.name, what),
-                            late=step != segment.owner.steps)]
-    origin.let_go()
+    if instance.node is not None and instance.node() is ctx:
+        instance.node = None
+    segment.sums.note_again(ctx)
+    results = [*segment.backward_instead(
+        functools.partial(instead.run, segment, origin,
+                          why=Unserved(segment.name, what),
+                          late=step != segment.owner.steps),
+        instance, microbatch, grads)]
+    origin.let_go(ctx, segment.sums)
     return (None, *results)
 
 

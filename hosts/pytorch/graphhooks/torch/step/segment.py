@@ -115,7 +115,8 @@ class Segment(WayBack):
             site.detach()
             if self.weights is not None:
                 site.module.put_off = None
-        self.instances.clear()
+        for key in [*self.instances]:
+            self._forget(key)
         self.settings = None
         self.parameters.release()
 
@@ -163,11 +164,14 @@ class Segment(WayBack):
     def forget_instances(self, bank: int) -> None:
         """Their graphs are gone.  What is added lies apart from them."""
         for key in [k for k in self.instances if k[0] == bank]:
-            del self.instances[key]
+            self._forget(key)
         self.look_unfinished()
         if not self.parameters.adds:
             self.parameters.homes = [h for h in self.parameters.homes
                                      if h.bank != bank]
+
+    def _forget(self, key) -> None:
+        self.sums.note_late(self.instances.pop(key))
 
     # ---- forward --------------------------------------------------------
 
