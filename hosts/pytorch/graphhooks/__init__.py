@@ -43,7 +43,8 @@ def attach(model, layers=None, *, parts=None, generators=(),
     weights one after the other, as torch's zero-bubble schedules do
     (stage_backward_input() and stage_backward_weight()).
     ``verify``: "auto" runs some replays eagerly too and compares all bits,
-    "always" all of them, "off" none; a segment that differs is eager from then on.
+    "always" all of them, "off" none; a segment that differs is eager from
+    then on.
     All other options are the environment variables GRAPHHOOKS_* in Python's
     spelling, such as ``granularity="chunk"``, ``warmup_steps``,
     ``max_slots``, ``enable=False``; a variable that is set wins.

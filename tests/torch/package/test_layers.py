@@ -1,5 +1,5 @@
 """A folder of graphhooks.torch reads those that its list has after it, and
-the list has all that there is.
+the list has all that there is.  Lines of the package have 79 columns at most.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -49,3 +49,13 @@ def test_the_list_has_all_files():
         if file:
             found.append(f"{folder}/{file}")
     assert sorted(found) == sorted(map(str, FILES))
+
+
+SOURCES = sorted(p.relative_to(PACKAGE) for p in (PACKAGE / "graphhooks")
+                 .rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=str)
+def test_no_line_is_too_long(path):
+    lines = (PACKAGE / path).read_text(encoding="utf-8").splitlines()
+    assert [i for i, line in enumerate(lines, 1) if len(line) > 79] == []

@@ -49,10 +49,10 @@ def has_attention(words) -> bool:
 
 def refuse_apart() -> None:
     """Ranks of one process group have the same microbatches."""
-    raise Error("hybrid_context_parallel gives each microbatch a process group "
-                "of its own, and these layers run in another one: without "
-                "tensor and expert parallelism leave group= out, else leave "
-                "attn out of the scope")
+    raise Error("hybrid_context_parallel gives each microbatch a process "
+                "group of its own, and these layers run in another one: "
+                "without tensor and expert parallelism leave group= out, else "
+                "leave attn out of the scope")
 
 
 def notes_of(config) -> list:

@@ -104,9 +104,9 @@ _USAGES = "rowwise_usage", "columnwise_usage"
 
 
 class Usages:
-    """Of the quantizers of a segment: each is told what it is to make before it
-    is used, so what it was told last is of no use to a later pass, forward or
-    backward."""
+    """Of the quantizers of a segment: each is told what it is to make before
+    it is used, so what it was told last is of no use to a later pass, forward
+    or backward."""
 
     def __init__(self, body):
         self._quantizers = [

@@ -72,7 +72,8 @@ def load() -> types.SimpleNamespace:
 
 def point_out(model) -> None:
     """That a model which is attached as any other one is Megatron's."""
-    layer = _find("megatron.core.transformer.module", "GraphableMegatronModule")
+    layer = _find("megatron.core.transformer.module",
+                  "GraphableMegatronModule")
     if layer is None or not isinstance(model, torch.nn.Module):
         return
     if any(isinstance(module, layer) for module in model.modules()):

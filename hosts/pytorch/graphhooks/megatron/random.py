@@ -33,9 +33,9 @@ class Generators:
         self._held = {n: s for n, s in self._states.items()
                       if isinstance(s, torch.Generator)}
         if len(self._held) < len(self._states):
-            log.warning("Megatron's random states are copied in and out, which "
-                        "no graph can do, so layers with dropout will run "
-                        "eagerly: give te_rng_tracker=True, or "
+            log.warning("Megatron's random states are copied in and out, "
+                        "which no graph can do, so layers with dropout will "
+                        "run eagerly: give te_rng_tracker=True, or "
                         "use_cudagraphable_rng=True, to "
                         "model_parallel_cuda_manual_seed")
 

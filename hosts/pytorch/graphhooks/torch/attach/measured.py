@@ -58,8 +58,8 @@ def asked(options: dict) -> int:
         options["warmup_steps"] = given = 1 + _EAGER
     if str(given).strip() in ("0", "1"):
         raise Error(f"warmup_steps is {given}, and scope \"auto\" measures "
-                    "eager steps after the first one: give 2 or more, or leave "
-                    f"it out for {1 + _EAGER}")
+                    "eager steps after the first one: give 2 or more, or "
+                    f"leave it out for {1 + _EAGER}")
     return int(given)
 
 
@@ -213,8 +213,8 @@ class Measured:
             return
         for meter in running:
             meter.segment.drop(
-                f"a pass of {scope.name} takes {replay / 1e6:.3f} ms as graphs "
-                f"and {eager / 1e6:.3f} eagerly, so graphs do not pay")
+                f"a pass of {scope.name} takes {replay / 1e6:.3f} ms as "
+                f"graphs and {eager / 1e6:.3f} eagerly, so graphs do not pay")
 
     def stats(self) -> dict:
         return {"measured": [scope.stats() for scope in self.scopes

@@ -106,8 +106,8 @@ def is_dense(t: torch.Tensor) -> bool:
 @contextlib.contextmanager
 def versioned():
     """Tensors that are made have versions, also for who evaluates in inference
-    mode.  Not around the begin or the end of a capture: what was on is put back
-    at the end."""
+    mode.  Not around the begin or the end of a capture: what was on is put
+    back at the end."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 # As the library asks about passes, which it tells apart by smaller numbers.
 BESIDE = 0xff0000  # a call that is no pass of a training
 TRIAL = 0xff0001  # whether a module is tried
-AGAIN = 0xff0002  # whether a forward runs again before its backward's recording
+AGAIN = 0xff0002  # whether a forward runs again before a backward is recorded
 SPENT = 0xff0003  # whether autograd's graph is gone, so modules run again
 FLIGHT = 0xff0004  # which signature a microbatch is of
 ROOM = 0xff0005  # whether a bank may give way for another one

@@ -1,8 +1,9 @@
 """Switches of torch by which operations choose a kernel: autocast, the kernels
 of attention, TF32, reductions, deterministic algorithms.
 
-A graph has the kernels that were chosen when it was recorded, so these are part
-of what a call is, and who runs modules once more later puts them as they were.
+A graph has the kernels that were chosen when it was recorded, so these are
+part of what a call is, and who runs modules once more later puts them as they
+were.
 
 SPDX-License-Identifier: Apache-2.0
 """

@@ -1,10 +1,10 @@
 """Graphs for passes without gradients, as of an evaluation: attach(eval=True).
 
 Such a pass is a forward that no backward follows.  So it holds a slot for as
-long as it runs: a session of its own has one slot, which each pass of the model
-begins anew.  That slot's recordings lie in the pools of the training's first
-slot, as those of another bank do (pools.py); a pass comes there only when no
-backward waits for what lies in them, and else it runs eagerly.
+long as it runs: a session of its own has one slot, which each pass of the
+model begins anew.  That slot's recordings lie in the pools of the training's
+first slot, as those of another bank do (pools.py); a pass comes there only
+when no backward waits for what lies in them, and else it runs eagerly.
 
 What a caller is given is his: results are copied out of the pool, and stay as
 they are whatever runs there next.  The next module's graph reads them in the

@@ -3,8 +3,8 @@
 Each of its calls enters the library, also one that this rank is going to run
 eagerly for a reason of the package's own: as a pass that no graph serves.  So
 the library asks where it would ask anyhow.  Where the pass is to be recorded,
-all run it eagerly; where it has a graph, a rank that finds itself alone gets an
-error, and one that is not goes on eagerly with the others.
+all run it eagerly; where it has a graph, a rank that finds itself alone gets
+an error, and one that is not goes on eagerly with the others.
 
 Calls of another mode, such as those of evaluation, are no passes of a
 microbatch.  The ranks say so to each other where there are graphs to be left.
@@ -29,7 +29,8 @@ from ..step.eligibility import trains
 from ..step.forward_wrapper import Site
 
 _MUCH = 1 << 40  # bytes that no input has
-_FAILED = b"its recording has failed, here or on another rank, whose log says why"
+_FAILED = b"its recording has failed, here or on another rank, whose log " \
+    b"says why"
 
 
 class Asking(Site):

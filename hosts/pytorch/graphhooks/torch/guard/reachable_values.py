@@ -52,7 +52,8 @@ _GETTERS = (operator.attrgetter, operator.methodcaller)
 _MUCH = 1 << 16  # bytes in the host's memory
 _RAW = (bytearray, array.array)
 _SELF = ("__self__",)
-_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset, collections.deque)
+_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset,
+          collections.deque)
 _version = private.version
 _mro = operator.attrgetter("__mro__")
 

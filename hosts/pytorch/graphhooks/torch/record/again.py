@@ -29,9 +29,9 @@ _NOT_NEEDED, _NEEDED, _IMPOSSIBLE = range(3)
 # What a run before a recording has shown, from the best to the worst.
 _SAME, _VARIES, _NO_ROOM, _OTHER = range(4)
 _REPEATS = 2  # times that it has to give the same before it is accused
-_UNLIKE = ("its forward, run once more from where it began, {}, so there would "
-           "be no way back should the recording of its backward fail: give it "
-           "what it reads as an argument, or keep it in a buffer")
+_UNLIKE = ("its forward, run once more from where it began, {}, so there "
+           "would be no way back should the recording of its backward fail: "
+           "give it what it reads as an argument, or keep it in a buffer")
 _OTHERWISE = "gives something else than the first time"
 
 

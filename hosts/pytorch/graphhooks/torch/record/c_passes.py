@@ -26,7 +26,7 @@ class Planned:
         self.flags = [0, 0, 0]  # of all such passes, by direction
         self.banks = [0, 0, 0]  # as they stand in the passes, by direction
         self.varies = False  # what comes back, in size at one address
-        self.addresses = [[], [], []]  # as they stand in the passes, by direction
+        self.addresses = [[], [], []]  # as they stand there, by direction
 
     def _make_pass(self, direction: int):
         buffers = (_abi.gh_buffer * _abi.GH_MAX_BUFFERS)()

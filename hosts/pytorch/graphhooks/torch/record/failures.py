@@ -56,8 +56,8 @@ def sentence(segment, failure) -> str:
     if _LEAF in why:
         place = f" ({places[-1]})" if places else ""
         return ("it changes in place what it is given, or a view of that, and "
-                "what a graph is given stays for others: let it change a copy, "
-                f"x = x.clone(){place}")
+                "what a graph is given stays for others: let it change a "
+                f"copy, x = x.clone(){place}")
     waits = any(text in why for text in _WAITS)
     # What a launch has done wrong shows at the next call that asks.
     at = "at" if waits or not why.startswith("CUDA error") else "at or before"

@@ -56,7 +56,7 @@ class Instance:
         self.apart = None  # the pass beside the replay at hand
         self.work = None  # that its backward puts off (weights.py)
         self.weights: Backward | None = None  # the graph of that
-        self.later = None  # gradients that it reads in their place (chained.py)
+        self.later = None  # gradients that it reads in place (chained.py)
         self.storages = ()  # of its outputs (outputs.py)
         self.holds: dict = {}  # and how many more of them live is
         self.fixed: set = set()  # that work has, and that stay where they are

@@ -127,9 +127,10 @@ def _forward(segment, instance, origin, derived: bool, why,
         now.put_back()
     if late:  # graphs have written since where it left its outputs
         if segment.writes:
-            owner.say(segment.name, "a backward ran eagerly after later passes "
-                      "of its layer, which writes buffers: where it reads them "
-                      "too, gradients of such a pass are not eager's")
+            owner.say(segment.name, "a backward ran eagerly after later "
+                      "passes of its layer, which writes buffers: where it "
+                      "reads them too, gradients of such a pass are not "
+                      "eager's")
         return again
     known = len(again.live)
     if origin.written:

@@ -1,9 +1,9 @@
-"""Copies out what somebody keeps of outputs, before a graph writes there again.
+"""Copies out what somebody keeps of outputs, before a graph writes there.
 
-A graph leaves its outputs in one place in each replay.  Who still has one of an
-earlier pass by then, or a view of it, has its storage, which counts that.
-Before the graph runs again such a storage is given memory of its own, with what
-is in it, and the graph's stays with the instance.  From then on what the
+A graph leaves its outputs in one place in each replay.  Who still has one of
+an earlier pass by then, or a view of it, has its storage, which counts that.
+Before the graph runs again such a storage is given memory of its own, with
+what is in it, and the graph's stays with the instance.  From then on what the
 segment returns are copies.
 
 A storage that owns nothing, as those of banks that share memory (pools.py),

@@ -42,8 +42,9 @@ class Pools:
 
     def flight(self, bank, slot: int, now: tuple) -> tuple:
         """What a recording of a flight that begins goes by: the bank, and the
-        pool among those of the slot; `now` is the forward at hand.  One that comes in a later microbatch
-        than those before it has a pool of its own, as memory.py says."""
+        pool among those of the slot; `now` is the forward at hand.  One that
+        comes in a later microbatch than those before it has a pool of its own,
+        as memory.py says."""
         flight = bank.flights.get(slot)
         if flight is None:
             flight = bank.flights[slot] = Flight()

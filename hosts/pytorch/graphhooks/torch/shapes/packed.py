@@ -323,9 +323,10 @@ class Packed:
             then, now = (value_of(*call, *where) for call in (
                 (given.args, given.kwargs), fixed))
             if path in given.changed:
-                said.append(f"{path} for {len(now) - 1} sequences instead of "
-                            f"{len(then) - 1}" if isinstance(then, torch.Tensor)
-                            else f"{path} {now} instead of {then}")
+                said.append(
+                    f"{path} for {len(now) - 1} sequences instead of "
+                    f"{len(then) - 1}" if isinstance(then, torch.Tensor)
+                    else f"{path} {now} instead of {then}")
         return ", ".join(said)
 
 

@@ -2,12 +2,12 @@
 for, seen before a graph has that much.
 
 Attention does not see sequences without tokens.  Another module may: a mean
-over sequences does, and so may a kernel that chooses its blocks by the longest.
-So the first eager call of such a module runs once more, with what graphs would
-be given, and all bits have to be the same; and so does the first call in which
-an argument is less than its room that never was before.  That run has copies
-of all that it could write: of tensors and containers that the call is given,
-of parameters and of buffers.
+over sequences does, and so may a kernel that chooses its blocks by the
+longest.  So the first eager call of such a module runs once more, with what
+graphs would be given, and all bits have to be the same; and so does the first
+call in which an argument is less than its room that never was before.  That
+run has copies of all that it could write: of tensors and containers that the
+call is given, of parameters and of buffers.
 
 SPDX-License-Identifier: Apache-2.0
 """

@@ -123,9 +123,9 @@ def why_left_alone(module) -> str | None:
                    if t is not None}
         for n, t in tensors.items():
             if hasattr(t, "__tensor_flatten__"):
-                return (f"{n} of {name} is a {type(t).__name__}, whose numbers "
-                        "are in tensors within it, and these may be others at "
-                        "any time: leave the layer out")
+                return (f"{n} of {name} is a {type(t).__name__}, whose "
+                        "numbers are in tensors within it, and these may be "
+                        "others at any time: leave the layer out")
         if any(t.layout != torch.strided for t in tensors.values()):
             return (f"{name} has a sparse parameter or buffer, which has no "
                     "address")
