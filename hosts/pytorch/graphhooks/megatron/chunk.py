@@ -11,8 +11,8 @@ import sys
 from ..errors import Error
 from ..torch.attach.body import Body
 from ..torch.base.private import give_back, stand_in
-from .fp8 import Usages, settle
-from .seam import FLAG, Leftovers, flagged
+from .fp8 import Calls
+from .seam import Leftovers
 
 _REGION = "get_fp8_context"  # by which a decoder enters a region of FP8
 
@@ -29,9 +29,8 @@ class Whole:
         self.body.scope = "all layers"
         self.body.be_of(decoder)
         self._leftovers = [Leftovers(layer) for layer in decoder.layers]
-        self._flags = flagged(self.body.modules())
-        self._quantization = quantization  # None: nothing is quantized
-        self._usages: Usages | None = None  # once it has run
+        self._calls = Calls(quantization, self.body)
+        self._names = None  # by which it enters FP8; None: it does not
         if quantization is not None:
             self._names = _names_of(decoder)
         stand_in(decoder, self)
@@ -55,45 +54,26 @@ class Whole:
                 decoder.input_tensor = received
 
     def _call(self, args, given):
-        is_first = False
-        for names in self._flags:
-            is_first = is_first or names[FLAG]
-        # Until it has run once, what it has kept is of another step.
-        for names in self._flags:
-            names[FLAG] = is_first and self._usages is None \
-                and self._quantization is not None
+        """The region of FP8 is around the segment, as its end updates
+        scales."""
+        is_first = self._calls.is_first()
+        self._calls.flag(is_first)
         for leftovers in self._leftovers:
             leftovers.__enter__()
         try:
-            if self._quantization is None:
-                settle()
-                return self.body.forward(*args, **given)
-            return self._quantized(is_first, args, given)
+            with contextlib.nullcontext() if self._names is None \
+                    else self._names[_REGION](self._decoder.config):
+                return self.body.forward(*args, **self._calls.enter(is_first),
+                                         **given)
         finally:
             for leftovers in self._leftovers:
                 leftovers.__exit__()
 
-    def _quantized(self, is_first: bool, args, given):
-        """The region is around the segment, as its end updates scales."""
-        with self._names[_REGION](self._decoder.config):
-            if self._usages is not None:
-                self._usages.put_back()
-            return self.body.forward(
-                *args, is_first_fp8_module=self._quantization.enter(is_first),
-                **given)
-
     def _run(self, hidden_states, attention_mask=None,
              is_first_fp8_module=False, **kwargs):
         try:
-            if self._quantization is None:
-                try:
-                    return self._forward(hidden_states, attention_mask,
-                                         kwargs)
-                finally:
-                    settle()
-            with self._inside(is_first_fp8_module):
-                if self._usages is not None:
-                    hidden_states = self._usages.put_back_after(hidden_states)
+            with self._outside(), self._calls.inside(
+                    hidden_states, is_first_fp8_module) as hidden_states:
                 return self._forward(hidden_states, attention_mask, kwargs)
         finally:
             for leftovers in self._leftovers:
@@ -112,17 +92,16 @@ class Whole:
                 decoder.input_tensor = None
 
     @contextlib.contextmanager
-    def _inside(self, is_first: bool):
+    def _outside(self):
         """Of the region around the segment, so the decoder enters none."""
+        if self._names is None:
+            yield
+            return
         region, self._names[_REGION] = self._names[_REGION], _no_region
-        self._quantization.begin(is_first, self._usages is not None)
         try:
             yield
         finally:
             self._names[_REGION] = region
-            self._quantization.end()
-            self._usages = self._usages or Usages(self.body)
-            self._usages.put_back()
 
     def outer(self) -> list:
         return []

@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import torch
@@ -14,6 +15,9 @@ import torch
 from ..errors import Error
 
 _MODULE = "transformer_engine.pytorch.quantization"
+# Of modules that quantize weights in the first microbatch of a step; a number
+# on the device stands for it.
+_FLAG = "is_first_microbatch"
 
 
 class Recipes:
@@ -21,14 +25,16 @@ class Recipes:
     one, so that it can be compared by what it is."""
 
     def __init__(self):
-        self._recipe = None
+        self._known: list = []
         self._pairs: dict = {}  # of a recipe and a group, as layers know them
 
     def keep(self, state) -> None:
-        if state.fp8_recipe == self._recipe:
-            state.fp8_recipe = self._recipe
+        for recipe in self._known:
+            if recipe == state.fp8_recipe:
+                state.fp8_recipe = recipe
+                break
         else:
-            self._recipe = state.fp8_recipe
+            self._known.append(state.fp8_recipe)
         known = state.autocast_arguments
         for key, pair in known.items():
             if pair != self._pairs.setdefault(key, pair):
@@ -36,10 +42,10 @@ class Recipes:
             known[key] = self._pairs[key]
 
 
-_recipes = Recipes()
+_recipes = Recipes()  # of all attaches
 
 
-def settle() -> None:
+def _settle() -> None:
     """Where nothing is quantized, before and after a segment runs: a region
     that is off leaves a recipe and a mark too, which nobody goes by."""
     manager = getattr(sys.modules.get(_MODULE), "FP8GlobalStateManager", None)
@@ -67,7 +73,6 @@ class Quantization:
                         "leave the attach out") from None
         self._manager = manager
         self._keeps = not config.disable_parameter_transpose_cache
-        self._recipes = Recipes()
 
     def enter(self, is_first_microbatch: bool) -> bool:
         """Before a segment is called; returns whether it is the first of its
@@ -75,7 +80,7 @@ class Quantization:
         state = self._state
         if not state.fp8_enabled:
             return False
-        self._recipes.keep(state)
+        _recipes.keep(state)
         if self._keeps:
             self._tell(state, not is_first_microbatch)
         return self._manager.is_first_fp8_module()
@@ -98,6 +103,58 @@ class Quantization:
     def end(self) -> None:
         self._state.is_first_fp8_module = False
         self._state.fp8_graph_capturing = False
+
+
+class Calls:
+    """Those of one segment, in which something is quantized, or nothing."""
+
+    def __init__(self, quantization: Quantization | None, body):
+        self._quantization = quantization
+        self._body = body
+        self._usages: Usages | None = None  # once it has run
+        self._flags = [names for names in map(vars, body.modules())
+                       if _FLAG in names]
+
+    def is_first(self) -> bool:
+        """As its modules know it."""
+        return any(names[_FLAG] for names in self._flags)
+
+    def enter(self, is_first: bool) -> dict:
+        """Before it is called in the first microbatch of a step, or in a
+        later one; returns what it is given besides."""
+        if self._quantization is None:
+            _settle()
+            return {}
+        if self._usages is not None:
+            self._usages.put_back()
+        return {"is_first_fp8_module": self._quantization.enter(is_first)}
+
+    def flag(self, is_first: bool) -> None:
+        """Each call finds the same, but for the first that quantizes: what
+        modules have kept until then is of another step."""
+        told = is_first and self._usages is None \
+            and self._quantization is not None
+        for names in self._flags:
+            names[_FLAG] = told
+
+    @contextlib.contextmanager
+    def inside(self, hidden_states, is_first: bool):
+        """Inside of it: what goes into it, which its backward comes to."""
+        if self._quantization is None:
+            try:
+                yield hidden_states
+            finally:
+                _settle()
+            return
+        self._quantization.begin(is_first, self._usages is not None)
+        if self._usages is not None:
+            hidden_states = self._usages.put_back_after(hidden_states)
+        try:
+            yield hidden_states
+        finally:
+            self._quantization.end()
+            self._usages = self._usages or Usages(self._body)
+            self._usages.put_back()
 
 
 _USAGES = "rowwise_usage", "columnwise_usage"

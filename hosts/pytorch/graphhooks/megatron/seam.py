@@ -19,7 +19,7 @@ from ..torch.attach.body import Body
 from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
                                   hooks_of)
 from . import scope, weights
-from .fp8 import Usages, settle
+from .fp8 import Calls
 from .offload import interface as offload
 
 log = logging.getLogger("graphhooks")
@@ -36,9 +36,6 @@ _OF_ATTACH = ("_te_cuda_graph_replay", "_get_te_cuda_graph_replay_args",
 _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
                   "output_splits_tp", "tokens_per_expert",
                   "num_global_tokens_per_local_expert")
-# Of modules that quantize weights in the first microbatch of a step; a number
-# on the device stands for it (fp8.py).
-FLAG = "is_first_microbatch"
 
 
 class Seam:
@@ -48,8 +45,6 @@ class Seam:
         self.layer = layer
         self._random = random
         self._names = names
-        self._quantization = quantization  # None: nothing is quantized
-        self._usages: Usages | None = None  # once it has run
         self._packed = None  # of the call at hand
         self._beside = self._inside = None  # its groups, if some are marked
         covered = layer._get_submodules_under_cudagraphs()
@@ -57,6 +52,7 @@ class Seam:
             m for each in covered for m in each.modules()])
         self.body = Body(self._run, covered, name, self._delayed)
         self.body.be_of(layer)
+        self._calls = Calls(quantization, self.body)
         self._hooks = [*hooks_of(layer), *GLOBAL_HOOKS]
         self.twice = scope.entered_twice(names, layer)
         self._hooks_twice = [h for m in self.twice for h in (
@@ -65,7 +61,7 @@ class Seam:
         self.body.remedy = scope.remedy_of(layer)
         self.body.scope = scope.spelled(names, layer,
                                         layer.config.cuda_graph_modules)
-        self._leftovers = Leftovers(layer, self.body.modules())
+        self._leftovers = Leftovers(layer)
         self.body.forget = self._leftovers.clear
         self._takes_attention = self._has_attention()
         # What is discarded in a graph and computed again is kept: the memory
@@ -141,17 +137,10 @@ class Seam:
         self._random.follow()
         if not args:
             args = (given.pop("hidden_states"),)
-        if self._usages is not None:
-            self._usages.put_back()
-        if self._quantization is not None:
-            given["is_first_fp8_module"] = self._quantization.enter(
-                bool(is_first_microbatch))
-        else:
-            settle()
+        is_first = bool(is_first_microbatch)
+        given.update(self._calls.enter(is_first))
+        self._calls.flag(is_first)
         with self._leftovers:
-            # Until it has run once, what it has kept is of another step.
-            if self._usages is None and self._quantization is not None:
-                self._leftovers.flag(bool(is_first_microbatch))
             return self.body.forward(*args, **given)
 
     def _run(self, hidden_states, is_first_fp8_module=False, **kwargs):
@@ -160,22 +149,16 @@ class Seam:
         names._set_capture_start()
         if self._keeps:
             names._set_warmup_start()
-        if self._quantization is not None:
-            self._quantization.begin(is_first_fp8_module,
-                                     self._usages is not None)
-            if self._usages is not None:
-                hidden_states = self._usages.put_back_after(hidden_states)
-        before = offload.enter(self._inside)
         try:
-            return layer._te_cuda_graph_capture(hidden_states, **kwargs)
+            with self._calls.inside(hidden_states,
+                                    is_first_fp8_module) as hidden_states:
+                before = offload.enter(self._inside)
+                try:
+                    return layer._te_cuda_graph_capture(hidden_states,
+                                                        **kwargs)
+                finally:
+                    offload.leave(before)
         finally:
-            offload.leave(before)
-            if self._quantization is not None:
-                self._quantization.end()
-                self._usages = self._usages or Usages(self.body)
-                self._usages.put_back()
-            else:
-                settle()
             names._set_capture_end()
             if self._keeps:
                 names._set_warmup_end()
@@ -215,13 +198,11 @@ class Leftovers:
     other microbatches: taken out while a segment runs, so that each call
     finds the same, and put back, or left as the call has set it."""
 
-    def __init__(self, layer, modules=()):
+    def __init__(self, layer):
         self._layer = vars(layer)
         dispatcher = getattr(getattr(layer, "mlp", None), "token_dispatcher",
                              None)
         self._dispatcher = None if dispatcher is None else vars(dispatcher)
-        # Of what the segment runs alone: the rest has its own.
-        self._flags = flagged(modules)
         # Tensors that it has from the beginning, such as tables; it may have
         # run before the attach.
         self._own = frozenset(
@@ -234,12 +215,7 @@ class Leftovers:
         self._kept = [(n, layer[n]) for n in _OF_LAYER if n in layer]
         for name, _ in self._kept:
             layer[name] = None
-        self.flag(False)
         self.clear()
-
-    def flag(self, is_first: bool) -> None:
-        for names in self._flags:
-            names[FLAG] = is_first
 
     def __exit__(self, *_):
         self._layer.update(self._kept)
@@ -252,10 +228,6 @@ class Leftovers:
             if name in _OF_DISPATCHER or (isinstance(value, torch.Tensor)
                                           and name not in self._own):
                 names[name] = None
-
-
-def flagged(modules) -> list:
-    return [names for names in map(vars, modules) if FLAG in names]
 
 
 def _names_in(function) -> tuple:
