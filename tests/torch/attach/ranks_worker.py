@@ -380,12 +380,12 @@ def of_lengths(*steps, in_flight=1):
     return train
 
 
-def _gives_way(hold=False):
-    """One is used no more; a rank may hold on to a forward of it."""
+def _gives_way(holding=()):
+    """One is used no more; these ranks hold on to a forward of it."""
     def train(run):
         of_lengths(*[32] * 3, *[16] * 3)(run)
         kept = run.loss(length=32)
-        if not hold or dist.get_rank() != 0:
+        if dist.get_rank() not in holding:
             kept = None
         of_lengths(16, 24, 24, 24)(run)
         del kept
@@ -654,7 +654,9 @@ CASES = {
         32, 32, 24, 24, 16, [32, 24, 16, 16], [32, 24, 16, 16],
         [16, 16, 24, 32], in_flight=4), max_banks=2),
     "one holds on to what would give way": lambda: trained(
-        _gives_way(True), max_banks=2),
+        _gives_way(holding=[0]), max_banks=2),
+    "all hold on to what would give way": lambda: trained(
+        _gives_way(holding=range(SIZE)), max_banks=2),
     "one gives way with gradients": lambda: trained(
         _gives_way_with_gradients, make=Varying, model=Cut, max_banks=1,
         packed={"cu_seqlens": TOKENS // 8, "max_seqlen": 8}),

@@ -49,7 +49,8 @@ SAME_LENGTHS = ["lengths", "lengths in a chunk", "lengths of parts",
                 "lengths in flight", "lengths, offloaded"]
 GIVING_WAY = ["one gives way", "one of two gives way",
               "none gives way in flight", "one gives way with gradients",
-              "one holds on to what would give way"]
+              "one holds on to what would give way",
+              "all hold on to what would give way"]
 LENGTHS = [*SAME_LENGTHS, *GIVING_WAY, "one sees a shape first",
            "a shape of each microbatch on one", "more than there is room for",
            "one shape", "one shape, of several",
@@ -424,16 +425,20 @@ def test_all_leave_the_graphs_of_a_bank_together(group):
 
 
 def test_no_bank_goes_that_one_rank_may_go_back_through(group):
-    ranks = group("one holds on to what would give way")
     before = group("one gives way")[0]["eager_calls"]["banks"]
-    for found in ranks:
-        assert found["eager_calls"]["banks"] == before + 2 * LAYERS
-        assert "rank 0 cannot let another shape's graphs go for it now" \
-            in found["said"]
-    # All of them may, in one step.
+    for case in ("one holds on to what would give way",
+                 "all hold on to what would give way"):
+        for found in group(case):
+            assert found["eager_calls"]["banks"] == before + 2 * LAYERS
+            assert "rank 0 cannot let another shape's graphs go for it now" \
+                in found["said"]
+
+
+def test_no_bank_goes_that_this_step_has_used(group):
+    """The one that has gone did so before the first microbatch of a step."""
     for found in group("none gives way in flight"):
-        assert "cannot let another shape's graphs go for it now" \
-            in found["said"]
+        assert sum(b["evictions"] for b in found["banks"]) == 1
+        assert "cannot let another shape's graphs" not in found["said"]
 
 
 def test_shapes_that_do_not_have_room_do_not_drive_each_other_out(group):
