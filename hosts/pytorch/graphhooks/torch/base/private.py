@@ -272,12 +272,13 @@ else:
         torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
-_keeps: list = []  # whether each pass keeps autograd's graph
+_keeps: list = []  # passes of all threads that keep autograd's graph
 
 
 def keeps_graph() -> bool:
-    """Whether a backward may come again after the pass at hand."""
-    return bool(_keeps) and _keeps[-1]
+    """Whether a backward may come again after the pass at hand, which may be
+    that of any thread."""
+    return bool(_keeps)
 
 
 def around_passes(run) -> None:
@@ -288,12 +289,13 @@ def around_passes(run) -> None:
     class Engine(type(engine)):
         def run_backward(self, tensors, grad_tensors, keep_graph, *args,
                          **kwargs):
-            _keeps.append(keep_graph)
+            _keeps.extend([None] * bool(keep_graph))
             try:
                 return run(engine.run_backward, tensors, grad_tensors,
                            keep_graph, *args, **kwargs)
             finally:
-                _keeps.pop()
+                if keep_graph:
+                    _keeps.pop()
 
     torch.autograd.Variable._execution_engine = Engine()
 
