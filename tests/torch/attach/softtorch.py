@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import threading
 
 import softpool
 import torch
@@ -147,6 +148,7 @@ class _Recorder(TorchDispatchMode):
 
     def __init__(self, generators, share):
         super().__init__()
+        self.thread = threading.get_ident()
         self.generators = {g._cdata for g in generators}
         self.operations: list = []
         self.failed = False
@@ -337,7 +339,7 @@ class _Event:
     def record(self, stream=None) -> None:
         if _is_capturing() and _Recorder.current.failed:
             raise RuntimeError(_INVALIDATED)
-        self._stream = stream or _On.current
+        self._stream = stream or _here.stream
         self._mark = self._stream.mark()
 
     def wait(self) -> None:
@@ -359,6 +361,15 @@ class _Event:
         return 1.0
 
 
+class _Here(threading.local):
+    """What this thread has; in all of them the same stream to begin with."""
+
+    stream = None
+
+
+_here = _Here()
+
+
 class _On:
     """As torch.cuda.stream()."""
 
@@ -366,13 +377,13 @@ class _On:
         self._stream = stream
 
     def __enter__(self):
-        self._before = _On.current
-        _On.current = self._stream
+        self._before = _here.stream
+        _here.stream = self._stream
         self._stream.enter()
 
     def __exit__(self, *_):
         self._stream.leave()
-        _On.current = self._before
+        _here.stream = self._before
 
 
 class _Graph:
@@ -390,7 +401,7 @@ class _Graph:
 
     def capture_begin(self, pool=None, capture_error_mode="global") -> None:
         self._states = [g.get_state() for g in self._generators]
-        _soft.begin_capture(_On.current.cuda_stream)
+        _soft.begin_capture(_here.stream.cuda_stream)
         self._handle, self._pool = pool, softpool.use(pool)
         self._share = self._pool.begin()
         self._recorder = _Recorder.current = _Recorder(
@@ -402,8 +413,8 @@ class _Graph:
         _Recorder.current = None
         self._pool.end(self._share)
         if self._recorder.operations:
-            _soft.fill(_scratch, 0, 1, _On.current.cuda_stream)
-        self._handles = _soft.end_capture(_On.current.cuda_stream)
+            _soft.fill(_scratch, 0, 1, _here.stream.cuda_stream)
+        self._handles = _soft.end_capture(_here.stream.cuda_stream)
         self._recorder.take_back()
         for generator, state in zip(self._generators, self._states):
             generator.set_state(state)
@@ -421,7 +432,7 @@ class _Graph:
 
     def replay(self) -> None:
         _Graph.launches += 1
-        _On.current.synchronize()
+        _here.stream.synchronize()
         self._share.begin_replay()
         for operation in self._recorder.operations:
             operation.run()
@@ -485,7 +496,7 @@ def _put_entries() -> None:
     """What a torch for GPUs has, by the same names."""
     pools = iter(range(1, 1 << 62))
     for name, entry in {
-        "_cuda_getCurrentRawStream": lambda _: _On.current.cuda_stream,
+        "_cuda_getCurrentRawStream": lambda _: _here.stream.cuda_stream,
         "_cuda_getDevice": lambda: 0,
         "_cuda_isCurrentStreamCapturing": _is_capturing,
         "_cuda_clearCublasWorkspaces": _nothing,
@@ -503,9 +514,9 @@ def _put_entries() -> None:
         "Stream": _Stream,
         "_sleep": _nothing,
         "current_device": lambda: 0,
-        "current_stream": lambda _=None: _On.current,
+        "current_stream": lambda _=None: _here.stream,
         "default_generators": (torch.default_generator,),
-        "default_stream": lambda _=None: _On.current,
+        "default_stream": lambda _=None: _here.stream,
         "device": lambda _: contextlib.nullcontext(),
         "empty_cache": _nothing,
         "get_rng_state": torch.get_rng_state,
@@ -521,11 +532,13 @@ def _put_entries() -> None:
 
 
 def _is_capturing() -> bool:
-    return _Recorder.current is not None
+    recorder = _Recorder.current
+    return recorder is not None \
+        and recorder.thread == threading.get_ident()
 
 
 def _synchronize(*_) -> None:
-    if _is_capturing():
+    if _Recorder.current is not None:  # whosever
         _Recorder.current.fail(_WAITED)
 
 
@@ -549,7 +562,7 @@ def install() -> None:
     # Python writes to the device's memory, which the device does not see.
     _soft.call("softcuda_configure", b"PAGEABLE=1 RACES=0 UNWRITTEN=0")
     _scratch = _soft.alloc(4)
-    _On.current = _Stream()
+    _Here.stream = _Stream()
     os.environ["GRAPHHOOKS_DRIVER"] = path
     torch.set_num_threads(1)  # the tensors are small, and the tests many
     _put_entries()

@@ -8,26 +8,45 @@ from __future__ import annotations
 import threading
 
 import pytest
-from models import COUNTS, GRAINS, WHOLE, Block, Model, on_a_gpu, torch
+from models import (
+    COUNTS,
+    GRAINS,
+    WHOLE,
+    Block,
+    Model,
+    differing,
+    on_a_gpu,
+    torch,
+)
+
+from graphhooks.torch.base.memory import Turn
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
 
-def elsewhere(call) -> None:
-    """In a thread that is gone afterwards; what it raises is raised."""
+def in_a_thread(call, *given):
+    """Returns what waits for it, and raises what it has raised."""
     raised = []
 
     def run():
         try:
-            call()
+            call(*given)
         except BaseException as error:
             raised.append(error)
 
+    def join():
+        thread.join()
+        if raised:
+            raise raised[0]
+
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
+    return join
+
+
+def elsewhere(call) -> None:
+    """In a thread that is gone afterwards."""
+    in_a_thread(call)()
 
 
 @GRAIN
@@ -51,6 +70,76 @@ def test_each_step_in_a_thread_of_its_own(pair, grain):
             elsewhere(lambda: run.step(count, in_flight=2))
 
     pair(train, grain=grain)
+
+
+@GRAIN
+@pytest.mark.parametrize("count", [2, 3])
+def test_trainings_in_threads_record_in_turn(runs, grain, count):
+    """Each on a stream of its own."""
+    eager = [runs().steps(COUNTS) for _ in range(count)]
+    graphed = [runs(grain=grain) for _ in range(count)]
+    streams = [torch.cuda.Stream() for _ in graphed]
+    together = threading.Barrier(count)
+
+    def train(run, stream):
+        together.wait()
+        with torch.cuda.stream(stream):
+            run.steps(COUNTS)
+
+    threads = [in_a_thread(train, *each) for each in zip(graphed, streams)]
+    for join in threads:
+        join()
+    for one, other in zip(eager, graphed):
+        found = [{name: value for name, value in run.state().items()
+                  if name != "random numbers"} for run in (one, other)]
+        assert differing(*found) == []
+        stats = other.attached.stats()
+        assert stats["replays"] > 0 and stats["refused"] == {}
+        assert stats["eager_calls"].keys() == {"warmup"}
+
+
+def test_a_turn_that_does_not_come_is_not_waited_for_for_ever(monkeypatch):
+    turn = Turn()
+    monkeypatch.setattr(turn, "_PATIENCE", 0.01)
+    assert turn.take()
+    assert not turn.take()  # it has it
+    had = []
+    elsewhere(lambda: had.append(turn.take()))
+    assert had == [False]
+    elsewhere(turn.give)  # of a pass that is cancelled there
+    elsewhere(lambda: had.append(turn.take()))
+    assert had == [False, True]
+
+
+def test_a_pass_of_another_thread_lets_go_of_nothing(pair):
+    """That one keeps nothing of autograd's graph, and this one does."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        loss = run.loss()
+        begun, ended = threading.Event(), threading.Event()
+        joins = []
+
+        def wait(_):
+            begun.set()
+            ended.wait(60)
+
+        def begin(_):
+            joins.append(in_a_thread(total.backward))
+            begun.wait(60)
+
+        inside = torch.ones(1, requires_grad=True) * 2
+        inside.register_hook(wait)
+        total = inside.sum()
+        handle = loss.register_hook(begin)
+        loss.backward(retain_graph=True)
+        ended.set()
+        joins.pop()()
+        handle.remove()
+        loss.backward()
+        run.optimizer.step()
+
+    pair(train, refused="a second backward", eager=["backward"])
 
 
 def test_a_training_and_its_detach_in_threads(runs):

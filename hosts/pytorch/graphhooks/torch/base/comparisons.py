@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from . import private
+from .memory import synchronize
 
 _MANY = 1024  # answers that wait, of a loop that never comes to read them
 _AT_ONCE = 64 << 20  # bytes of tensors that are compared by one launch
@@ -35,7 +36,7 @@ class Comparisons:
             return
         waiting, self.waiting = self.waiting, []
         if waiting[0][0].is_cuda:  # backwards have streams of their own
-            torch.cuda.synchronize(waiting[0][0].device)
+            synchronize(waiting[0][0].device)
         answers = torch.stack([answer for answer, _ in waiting])
         for differ, (_, tell) in zip(answers.tolist(), waiting):
             if differ:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 import weakref
 
 import torch
@@ -32,6 +33,33 @@ from . import private
 
 _MARGIN = 64  # of a device's memory one part is left alone
 _failed: list = []  # graphs that torch goes on asking
+
+
+class Turn:
+    """Of all threads one: during a capture no other one begins a capture,
+    waits for the device or gives memory back, which would end it, or raise."""
+
+    _PATIENCE = 10  # seconds; what is captured may wait for another thread
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._thread = None
+
+    def take(self) -> bool:
+        """False: it has it already, or has waited for too long."""
+        thread = threading.get_ident()
+        if self._thread == thread \
+                or not self._lock.acquire(timeout=self._PATIENCE):
+            return False
+        self._thread = thread
+        return True
+
+    def give(self) -> None:
+        self._thread = None
+        self._lock.release()
+
+
+_turn = Turn()
 
 
 class _Memory:
@@ -70,6 +98,22 @@ def unowned(tensor, keeper):
     return flat.view(tensor.dtype).as_strided(tensor.size(), tensor.stride())
 
 
+@contextlib.contextmanager
+def own_turn():
+    """While nothing is captured by another thread."""
+    has_turn = _turn.take()
+    try:
+        yield
+    finally:
+        if has_turn:
+            _turn.give()
+
+
+def synchronize(device=None) -> None:
+    with own_turn():
+        torch.cuda.synchronize(device)
+
+
 def move_out(tensors, storage):
     """Who has the storage finds what is in it in other memory from now on, but
     for these tensors, which stay where they are, in the storage that is
@@ -79,7 +123,7 @@ def move_out(tensors, storage):
     number = private.number_of_storage(storage)
     there = [t for t in tensors if
              private.number_of_storage(t.untyped_storage()) == number]
-    torch.cuda.synchronize()
+    synchronize()
     try:
         other = private.lazy_clone(there[0]).untyped_storage()
         # Who is asked first counts as written, and so is copied; the second
@@ -88,7 +132,7 @@ def move_out(tensors, storage):
             each.data_ptr()
     except RuntimeError:
         return None
-    torch.cuda.synchronize()
+    synchronize()
     for tensor in there:
         tensor.set_(other, tensor.storage_offset(), tensor.size(),
                     tensor.stride())
@@ -158,6 +202,7 @@ class Captures:
         self._of_pool: dict[int, Pool] = {}  # where each allocates
         self._graph = None
         self._stream = None
+        self._has_turn = False  # among threads
         self._collects = False
         self.is_given_up = False  # the capture, and it is said why
         self._has_recorded = False  # since the step began
@@ -203,7 +248,8 @@ class Captures:
     def make_room() -> None:
         """What eager passes have left to the allocator, such as gradients,
         has been allocated once more for graphs, or is about to be."""
-        torch.cuda.empty_cache()
+        with own_turn():
+            torch.cuda.empty_cache()
 
     # ---- a recording ----------------------------------------------------
 
@@ -235,6 +281,7 @@ class Captures:
         capture.wait_stream(torch.cuda.current_stream(self.device))
         if self._drawn is not None:
             capture.wait_stream(self._drawn)
+        self._has_turn = _turn.take()
         self._stream = torch.cuda.stream(capture)
         self._stream.__enter__()
         self._collects = gc.isenabled()
@@ -254,6 +301,8 @@ class Captures:
         self._stream.__exit__(None, None, None)
         self._stream = None
         torch.cuda.current_stream(self.device).wait_stream(capture)
+        if self._has_turn:
+            _turn.give()
 
     def _end(self, stream):
         graph, self._graph = self._graph, None

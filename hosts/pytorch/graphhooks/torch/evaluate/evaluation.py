@@ -24,7 +24,7 @@ from torch import is_inference_mode_enabled
 
 from ...errors import Error
 from ...services import host_services
-from ..base.memory import versioned
+from ..base.memory import synchronize, versioned
 from ..base.private import raw_stream, version
 from ..record.session_owner import Owner
 from ..shapes import banks
@@ -151,7 +151,7 @@ class Evaluation(Owner):
         if abandoned:
             if self.training.offload.moves:
                 # Who has begun to go back may have copies under way.
-                torch.cuda.synchronize(self.device)
+                synchronize(self.device)
             for instance in abandoned:
                 instance.node = None
         return True

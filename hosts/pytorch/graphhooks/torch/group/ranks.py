@@ -24,6 +24,7 @@ import torch
 from ... import _abi
 from ...errors import Error
 from ..base import private, questions
+from ..base.memory import synchronize
 from ..base.private import raw_stream
 from ..base.tree import Unfit
 from ..shapes.banks import Banks
@@ -99,7 +100,7 @@ class Single:
 
     def rest(self) -> None:
         """Before the session closes."""
-        torch.cuda.synchronize(self.owner.device)
+        synchronize(self.owner.device)
 
     def close(self) -> None:
         """After that."""

@@ -21,6 +21,7 @@ import weakref
 import torch
 
 from ..base import private
+from ..base.memory import synchronize
 from .pinned import Pool
 from .saved import aligned, unpack
 
@@ -118,7 +119,7 @@ class Carrier:
         found, self._gaps = self._gaps, {}
         if not found:
             return {}
-        torch.cuda.synchronize(self.owner.device)
+        synchronize(self.owner.device)
         return {key: max(0, int(1e6 * commit.elapsed_time(load)))
                 for key, (commit, load) in found.items()
                 if commit is not None and load is not None}
