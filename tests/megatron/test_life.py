@@ -498,3 +498,17 @@ def test_a_loop_that_asks_megatrons_helper(options, warmup):
     assert stats["refused"] == {} and stats["eager_calls"].keys() == {"warmup"}
     assert stats["replays"] == 2 * 2 * sum((COUNTS * 2)[warmup:]) \
         - 2 * stats["eager_calls"]["warmup"]
+
+
+@pytest.mark.parametrize("scope", ["attn,moe_router",
+                                   "attn,moe_router,moe_preprocess"])
+def test_experts_alone_are_in_evaluation(scope):
+    """Megatron ends no scope within such experts."""
+    def train(each):
+        for step, count in enumerate(COUNTS + COUNTS):
+            for layer in each.core.decoder.layers:
+                layer.mlp.train(step not in (3, 4))
+            each.steps([count])
+
+    two = compare(train, "moe", scope)
+    assert two.stats["replays"] > 0

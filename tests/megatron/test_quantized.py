@@ -56,6 +56,7 @@ class Manager:
 def region(*_, **__):
     state = Manager.quantization_state
     state.fp8_enabled = state.is_first_fp8_module = True
+    state.fp8_recipe = Recipe()
     yield
     state.fp8_enabled = False
     for module in Manager.modules:
@@ -69,15 +70,17 @@ class Quantizing(torch.nn.Module):
         super().__init__()
         self.linear = linear
         self.is_first_microbatch = True
-        self.kept = None
+        self.kept, self.fp8_meta = None, {}
         self.register_buffer("scale", torch.ones(()), persistent=False)
         self.register_buffer("amax", torch.ones(()), persistent=False)
         Manager.modules.append(self)
 
     def forward(self, x):
-        weight = self.linear.weight.detach()
-        rough = torch.round(weight * 64) / 64
         state = Manager.quantization_state
+        self.fp8_meta["recipe"] = state.fp8_recipe
+        self.fp8_meta["local_recipes"] = [state.fp8_recipe]
+        weight = self.linear.weight.detach() + state.fp8_recipe.margin
+        rough = torch.round(weight * 64) / 64
         if state.fp8_graph_capturing:
             self.kept.copy_(torch.where(state.skip_fp8_weight_update_tensor > 0,
                                         self.kept, rough))
@@ -192,3 +195,62 @@ def test_regions_that_are_off(quantized, granularity):
 
     compare(lambda t: t.steps(COUNTS + COUNTS), "dense", "", wrap=wrap,
             attach={"granularity": granularity})
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_an_evaluation_leaves_a_recipe_of_its_own(quantized, granularity):
+    def train(each):
+        for count in COUNTS + COUNTS:
+            each.steps([count])
+            each.evaluate(1)
+
+    compare(train, "dense", "", wrap=quantized, eager=("warmup",
+                                                       "forward_only"),
+            attach={"granularity": granularity})
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_an_own_loop_says_which_microbatch_is_the_first(quantized,
+                                                        granularity):
+    """By the modules' flags alone, and not in each step."""
+    def train(each):
+        model = each.model
+        for step, count in enumerate(COUNTS + COUNTS):
+            losses = []
+            for i in range(count):
+                if (step, i) != (5, 0) and i == step % 3 == 0 or i == 2:
+                    model.set_is_first_microbatch()
+                losses.append(model(**next(each.data[0])).float().mean())
+            each.losses += [loss.detach().clone() for loss in losses]
+            for loss in losses:
+                loss.backward()
+            each.optimizer.step()
+            each.optimizer.zero_grad()
+
+    compare(train, "dense", "", wrap=quantized,
+            attach={"granularity": granularity})
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_a_reset_makes_another_state(quantized, granularity, monkeypatch):
+    def train(each):
+        monkeypatch.setattr(Manager, "quantization_state",
+                            types.SimpleNamespace(
+                                **vars(Manager.quantization_state)))
+        each.steps(COUNTS)
+        monkeypatch.setattr(Manager, "quantization_state",
+                            types.SimpleNamespace(
+                                **vars(Manager.quantization_state)))
+        Manager.quantization_state.skip_fp8_weight_update_tensor = None
+        each.steps(COUNTS)
+
+    one, two = (Training("dense", scope, wrap=quantized)
+                if scope is None else Training(
+                    "dense", scope, wrap=quantized,
+                    attach={"granularity": granularity})
+                for scope in (None, ""))
+    for each in one, two:
+        training.seed()
+        train(each)
+    two.end()
+    assert differing(one.state(), two.state()) == []

@@ -18,6 +18,7 @@ _MODULE = "transformer_engine.pytorch.quantization"
 # Of modules that quantize weights in the first microbatch of a step; a number
 # on the device stands for it.
 _FLAG = "is_first_microbatch"
+_NOTED = "recipe", "global_recipe"  # in what a module has noted
 
 
 class Recipes:
@@ -29,17 +30,33 @@ class Recipes:
         self._pairs: dict = {}  # of a recipe and a group, as layers know them
 
     def keep(self, state) -> None:
-        for recipe in self._known:
-            if recipe == state.fp8_recipe:
-                state.fp8_recipe = recipe
-                break
-        else:
-            self._known.append(state.fp8_recipe)
+        state.fp8_recipe = self._same(state.fp8_recipe)
         known = state.autocast_arguments
         for key, pair in known.items():
             if pair != self._pairs.setdefault(key, pair):
                 self._pairs[key] = pair
             known[key] = self._pairs[key]
+
+    def keep_in(self, meta: dict) -> None:
+        """Of what a module has noted: a call without a graph, as in an
+        evaluation, leaves that call's."""
+        for key in _NOTED:
+            if meta.get(key) is not None:
+                meta[key] = self._same(meta[key])
+        some = meta.get("local_recipes")
+        if some:
+            some[:] = map(self._same, some)
+
+    def _same(self, recipe):
+        """The first that was equal."""
+        for known in self._known:
+            if known is recipe:
+                return recipe
+        for known in self._known:
+            if known == recipe:
+                return known
+        self._known.append(recipe)
+        return recipe
 
 
 _recipes = Recipes()  # of all attaches
@@ -65,7 +82,7 @@ class Quantization:
         try:
             from transformer_engine.pytorch.quantization import \
                 FP8GlobalStateManager as manager
-            self._state = manager.quantization_state
+            manager.quantization_state
         except (ImportError, AttributeError):
             raise Error("config.fp8 is set, and transformer_engine.pytorch."
                         "quantization has no FP8GlobalStateManager with a "
@@ -73,6 +90,11 @@ class Quantization:
                         "leave the attach out") from None
         self._manager = manager
         self._keeps = not config.disable_parameter_transpose_cache
+
+    @property
+    def _state(self):
+        """A reset() makes another."""
+        return self._manager.quantization_state
 
     def enter(self, is_first_microbatch: bool) -> bool:
         """Before a segment is called; returns whether it is the first of its
@@ -112,6 +134,7 @@ class Calls:
         self._quantization = quantization
         self._body = body
         self._usages: Usages | None = None  # once it has run
+        self._metas: list = []  # what its modules have noted by then
         self._flags = [names for names in map(vars, body.modules())
                        if _FLAG in names]
 
@@ -127,6 +150,8 @@ class Calls:
             return {}
         if self._usages is not None:
             self._usages.put_back()
+            for meta in self._metas:
+                _recipes.keep_in(meta)
         return {"is_first_fp8_module": self._quantization.enter(is_first)}
 
     def flag(self, is_first: bool) -> None:
@@ -153,7 +178,11 @@ class Calls:
             yield hidden_states
         finally:
             self._quantization.end()
-            self._usages = self._usages or Usages(self._body)
+            if self._usages is None:
+                self._usages = Usages(self._body)
+                self._metas = [names["fp8_meta"] for names
+                               in map(vars, self._body.modules())
+                               if type(names.get("fp8_meta")) is dict]
             self._usages.put_back()
 
 

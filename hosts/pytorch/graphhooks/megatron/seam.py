@@ -86,7 +86,8 @@ class Seam:
         layer's hooks and its forward."""
         layer = self.layer
         own = vars(layer).get("forward")
-        if own is not None or any(self._hooks_twice):
+        if own is not None or any(self._hooks_twice) \
+                or layer.training and not all(m.training for m in self.twice):
             self._say(own)
             for hook, given in layer.cuda_graph_manual_hooks:
                 hook(*given)
@@ -112,6 +113,8 @@ class Seam:
                 "%s runs eagerly: %s", self.body.name,
                 "its forward is another than that of its class, which a graph "
                 "of a part of it would pass by" if own is not None else
+                "its mlp is in eval(), and Megatron ends no scope within such "
+                "a one" if not any(self._hooks_twice) else
                 "its mlp has hooks, and the scope ends within that, so a "
                 "graph and the rest would call them twice: leave moe_router "
                 "out of the scope")
@@ -137,7 +140,8 @@ class Seam:
         self._random.follow()
         if not args:
             args = (given.pop("hidden_states"),)
-        is_first = bool(is_first_microbatch)
+        # Megatron counts microbatches, which an engine's own loop does not.
+        is_first = self._calls.is_first()
         given.update(self._calls.enter(is_first))
         self._calls.flag(is_first)
         with self._leftovers:
