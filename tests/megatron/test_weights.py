@@ -20,7 +20,7 @@ from megatron.core.models.common.utils import (  # noqa: E402
     _BackwardDWWrapper)
 from megatron.core.transformer.moe.moe_utils import (  # noqa: E402
     MoEAuxLossAutoScaler)
-from training import Training, differing  # noqa: E402
+from training import Training, differing, wrapped  # noqa: E402
 
 
 pytestmark = pytest.mark.usefixtures("world")
@@ -92,21 +92,22 @@ def put_off(core, fused: bool) -> list:
                 "forward": forward, "backward_dw": backward_dw,
                 "_trigger_wgrad_accumulation_and_reduce_hooks": trigger})
             module.wgrad_store, module.fused = Store(), fused
-            module.weight.main_grad = torch.zeros_like(module.weight)
+            if not hasattr(module.weight, "main_grad"):
+                module.weight.main_grad = torch.zeros_like(module.weight)
             found.append(module)
     return found
 
 
 class Run(Training):
-    def __init__(self, scope, fused, kind="dense"):
+    def __init__(self, scope, fused, kind="dense", has_buffers=False):
         self.late: list = []
 
-        def make(*args, **more):
-            cores = training.build_chunks(*args, **more)
-            self.late += put_off(cores[0], fused)
-            return cores
+        def wrap(core):
+            model = wrapped()(core) if has_buffers else core
+            self.late += put_off(core, fused)
+            return model
 
-        super().__init__(kind, scope, make=make)
+        super().__init__(kind, scope, wrap=wrap)
 
     def forward(self):
         MoEAuxLossAutoScaler.set_loss_scale(torch.ones(1, device=DEVICE))
@@ -142,14 +143,17 @@ class Run(Training):
         self.optimizer.zero_grad()
 
 
+@pytest.mark.parametrize("has_buffers", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("kind, scope", [
     ("dense", "attn"), ("dense", "attn,mlp"), ("moe", "attn,moe_router"),
     ("moe", "moe_router")])
 @pytest.mark.parametrize("schedule", ["FBWFBW", "FFBBWFBWW"])
-def test_weights_of_layers(kind, scope, fused, schedule):
+def test_weights_of_layers(kind, scope, fused, schedule, has_buffers):
+    """With the buffers of DistributedDataParallel, too."""
     TOLD.clear()
-    one, two = Run(None, fused, kind), Run(scope, fused, kind)
+    one, two = (Run(None, fused, kind, has_buffers),
+                Run(scope, fused, kind, has_buffers))
     try:
         for run in one, two:
             for _ in range(4):

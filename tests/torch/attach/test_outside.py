@@ -161,6 +161,34 @@ def test_a_cache_of_the_last_call_may_have_another(file, replays, grain):
     assert (stats["refused"] == {}) is replays
 
 
+class Wanted:
+    version = None
+
+
+class ReadsVersion(silent_cases.Layer):
+    way = staticmethod(torch.sin)
+
+    def forward(self, x):
+        return super().forward(x) * len(Wanted.version.release)
+
+
+@pytest.mark.parametrize("text, replays", [("2.1.1", True), ("2.1", False)])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_version_is_compared_by_what_it_is(text, replays, grain):
+    """A library may ask for one anew in each evaluation."""
+    version = pytest.importorskip("packaging.version")
+
+    def change(step):
+        Wanted.version = version.Version(text if step > 4 else "2.1.1")
+
+    case = silent_cases.Case("", ReadsVersion, change)
+    losses, weights, _ = trained(case, change)
+    now, weights_now, stats = trained(case, change, grain)
+    assert all(map(same, losses + weights, now + weights_now))
+    assert stats["replays"] > 0
+    assert ("attributes" not in stats["eager_calls"]) is replays
+
+
 # ---- what a layer writes outside of itself ---------------------------------
 
 LOSSES = {"group": object(), "losses": []}

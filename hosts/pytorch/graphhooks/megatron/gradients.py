@@ -32,7 +32,8 @@ def add_in_graphs(chunk, bodies) -> None:
 
 
 def _add(leaf) -> None:
-    if not leaf.grad_added_to_main_grad:
+    """Of one that is put off there is none yet."""
+    if leaf.grad is not None and not leaf.grad_added_to_main_grad:
         leaf.main_grad.add_(leaf.grad)
     leaf.grad = None
 

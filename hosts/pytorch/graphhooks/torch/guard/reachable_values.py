@@ -318,6 +318,8 @@ class Found:
             self._add_array(name, value)
         elif isinstance(value, _RAW):
             self._add_raw(name, value)
+        elif kind.__module__ == "packaging.version":  # made anew each time
+            self.values[name] = str(value)
         elif kind in _GETTERS:
             self.named.update(name for text in value.__reduce__()[1]
                               if type(text) is str for name in text.split("."))
