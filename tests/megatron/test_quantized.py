@@ -71,6 +71,7 @@ class Quantizing(torch.nn.Module):
         self.linear = linear
         self.is_first_microbatch = True
         self.kept, self.fp8_meta = None, {}
+        self.for_forwards = False  # without what a backward needs
         self.register_buffer("scale", torch.ones(()), persistent=False)
         self.register_buffer("amax", torch.ones(()), persistent=False)
         Manager.modules.append(self)
@@ -80,12 +81,15 @@ class Quantizing(torch.nn.Module):
         self.fp8_meta["recipe"] = state.fp8_recipe
         self.fp8_meta["local_recipes"] = [state.fp8_recipe]
         weight = self.linear.weight.detach() + state.fp8_recipe.margin
-        rough = torch.round(weight * 64) / 64
+        finely = 64 * (1 + self.scale)
+        rough = torch.round(weight * finely) / finely
         if state.fp8_graph_capturing:
-            self.kept.copy_(torch.where(state.skip_fp8_weight_update_tensor > 0,
-                                        self.kept, rough))
-        elif self.kept is None:
+            skips = state.skip_fp8_weight_update_tensor > 0
+            self.kept.copy_(torch.where(skips, self.kept, rough))
+        elif self.kept is None \
+                or self.for_forwards and torch.is_grad_enabled():
             self.kept = rough.clone()
+            self.for_forwards = not torch.is_grad_enabled()
         elif self.is_first_microbatch:
             self.kept.copy_(rough)
         self.is_first_microbatch = False
@@ -254,3 +258,22 @@ def test_a_reset_makes_another_state(quantized, granularity, monkeypatch):
         train(each)
     two.end()
     assert differing(one.state(), two.state()) == []
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_a_first_forward_without_gradients(quantized, granularity):
+    """What it quantizes is made anew for the first backward."""
+    def train(each):
+        for step in range(6):
+            if not step:
+                with torch.no_grad():
+                    each.model(**next(each.data[0]))
+            loss = each.model(**next(each.data[0])).float().mean()
+            each.losses.append(loss.detach().clone())
+            loss.backward()
+            each.optimizer.step()
+            each.optimizer.zero_grad()
+
+    compare(train, "dense", "", wrap=quantized,
+            eager=("warmup", "forward_only"),
+            attach={"granularity": granularity})

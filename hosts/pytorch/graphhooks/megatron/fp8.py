@@ -178,12 +178,15 @@ class Calls:
             yield hidden_states
         finally:
             self._quantization.end()
-            if self._usages is None:
+            # What one without gradients makes has no columns, and the next
+            # makes it anew.
+            if self._usages is None and torch.is_grad_enabled():
                 self._usages = Usages(self._body)
                 self._metas = [names["fp8_meta"] for names
                                in map(vars, self._body.modules())
                                if type(names.get("fp8_meta")) is dict]
-            self._usages.put_back()
+            if self._usages is not None:
+                self._usages.put_back()
 
 
 _USAGES = "rowwise_usage", "columnwise_usage"
