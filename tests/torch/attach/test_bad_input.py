@@ -938,6 +938,7 @@ def test_an_interrupt_of_a_recorded_backward(pair, monkeypatch, grain):
         monkeypatch.setattr(Stops, "now", True)
         with pytest.raises(KeyboardInterrupt):
             loss.backward()
+        del loss
         monkeypatch.setattr(Stops, "now", False)
         run.steps()
 
