@@ -232,6 +232,17 @@ def test_shared_experts_that_a_graph_would_begin(scope):
             graphhooks.megatron.attach(core, scope=scope)
 
 
+def test_tokens_that_are_padded_for_quantization():
+    """The dispatcher waits for their number; Megatron would end the training
+    in an assertion."""
+    core = build("moe")
+    core.config.moe_router_padding_for_quantization = True
+    with pytest.raises(graphhooks.Error, match="wait for the host, which"):
+        graphhooks.megatron.attach(core, scope="attn,moe_router,moe_preprocess")
+    with pytest.raises(graphhooks.Error, match="Megatron refuses"):
+        graphhooks.megatron.attach(core, scope="attn,moe_router")  # no FP8
+
+
 @pytest.mark.parametrize("scope", ["attn,moe_router", "auto"])
 def test_shared_experts_that_overlap(scope):
     with graphhooks.megatron.attach(build("shared", **OVERLAP),

@@ -214,6 +214,13 @@ def _checked(config, words, offload) -> list:
 
 def _refuse_begun(config, words) -> None:
     """What a module begins in a graph and goes on with in the rest."""
+    if getattr(config, "moe_router_padding_for_quantization", False) \
+            and config.moe_token_dispatcher_type == "alltoall" \
+            and not config.moe_pad_expert_input_to_capacity \
+            and any(word.name == "moe_preprocess" for word in words):
+        raise Error("moe_router_padding_for_quantization has moe_preprocess "
+                    "wait for the host, which a graph cannot: leave "
+                    "moe_preprocess out of the scope")
     if config.moe_shared_expert_overlap \
             and config.moe_shared_expert_intermediate_size \
             and config.moe_token_dispatcher_type == "alltoall" \
