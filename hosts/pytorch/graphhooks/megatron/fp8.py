@@ -50,10 +50,7 @@ class Recipes:
     def _same(self, recipe):
         """The first that was equal."""
         for known in self._known:
-            if known is recipe:
-                return recipe
-        for known in self._known:
-            if known == recipe:
+            if known is recipe or known == recipe:
                 return known
         self._known.append(recipe)
         return recipe
