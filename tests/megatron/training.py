@@ -33,6 +33,8 @@ from megatron.core.transformer import (  # noqa: E402
 from megatron.core.transformer.module import MegatronModule  # noqa: E402
 from megatron.core.transformer.moe.moe_logging import (  # noqa: E402
     destroy_moe_metrics_tracker)
+from megatron.core.transformer.moe.moe_utils import (  # noqa: E402
+    MoEAuxLossAutoScaler)
 
 WORDS, LENGTH, BATCH, WIDTH, LAYERS = 64, 16, 2, 32, 2
 COUNTS = [2, 3, 4, 3]
@@ -95,6 +97,8 @@ def end() -> None:
 
 def seed() -> None:
     destroy_moe_metrics_tracker()  # which has as many rows as layers once had
+    # Megatron copies later scales into the first one, of whatever shape it was.
+    MoEAuxLossAutoScaler.main_loss_backward_scale = None
     torch.manual_seed(1234)
     random.initialize_rng_tracker(force_reset=True)
     random.model_parallel_cuda_manual_seed(
