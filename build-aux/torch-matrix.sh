@@ -109,7 +109,7 @@ run_tests()
 
     env -u PYTHONPATH ${megatron:+PYTHONPATH="$folder/megatron"} \
         PYTHONDONTWRITEBYTECODE=1 builddir="$build" \
-        "$folder/bin/python" -m pytest -q -rs --tb=short -n "$jobs" \
+        "$folder/bin/python" -m pytest -q -rfEs --tb=short -n "$jobs" \
         -p no:cacheprovider -c /dev/null --rootdir "$root" \
         ${MOST:+--most "$MOST"} \
         --basetemp "$scratch/tmp" "${tests[@]}"
