@@ -171,10 +171,29 @@ GH_API void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
                                 const uint64_t *bytes,
                                 gh_exchange_part *parts);
 
+/* gh_exchange_op.flags: 0, or one of the two.  Equal on all ranks.  Since: 0.6.
+ *
+ * Calls in turn are faster, as no rank has to tell the others that its window
+ * is free.  By such a flag the host promises:
+ *
+ *     - the call before this one, issued or in a graph, has another flag, or 0;
+ *     - work that uses the parts of this rank's window that the call writes is
+ *       before that call, in the order that streams and events give; before
+ *       the first call of an exchange nothing uses them.
+ *
+ * So a host that is done with what one call has received before it makes the
+ * next call divides its window in two, and writes the halves in turn.  A host
+ * that breaks the promise gets parts that are overwritten too early, or
+ * GH_ERR_RANKS.  Kind nccl needs no promise, and ignores it. */
+enum {
+    GH_EXCHANGE_TURN_1 = 1u << 0,
+    GH_EXCHANGE_TURN_2 = 1u << 1
+};
+
 /** One exchange.  Zero the struct, then set struct_size. */
 typedef struct gh_exchange_op {
     uint32_t struct_size;
-    uint32_t flags; /* none defined; must be 0 */
+    uint32_t flags; /* GH_EXCHANGE_TURN_*, or 0 */
     void *stream;   /* the host's CUstream */
     /* Device memory that holds the parts to send; it must not overlap the parts
      * of the window that the call writes.  May be NULL if nothing is sent. */
@@ -192,9 +211,9 @@ typedef struct gh_exchange_op {
  * Send a part to each rank and receive one from each.
  *
  * The call is ordered on `stream`.  Work before it may use the parts of the
- * window that it writes: no rank writes them earlier.  Work after it finds all
- * parts received, and may overwrite `send`.  Bytes of the window outside of the
- * parts are not written.
+ * window that it writes: no rank writes them earlier, unless the call is in
+ * turn (GH_EXCHANGE_TURN_1).  Work after it finds all parts received, and may
+ * overwrite `send`.  Bytes of the window outside of the parts are not written.
  *
  * It may be captured: each launch of the graph is then one call.  If it fails
  * in a capture, do not launch the graph.
@@ -202,7 +221,8 @@ typedef struct gh_exchange_op {
  * @param op  read during the call only
  *
  * @return GH_OK;
- *         GH_ERR_INVALID when a part is outside of a window;
+ *         GH_ERR_INVALID when a part is outside of a window, or two calls of
+ *         one turn come after each other;
  *         GH_ERR_RANKS when another rank has not come before, or NCCL fails;
  *         GH_ERR_DEVICE when a driver call fails: outside of a capture the
  *         other ranks then miss this one, and the exchange is over;

@@ -241,9 +241,11 @@ gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
         return status;
     }
     gh_take_struct(given, &op, sizeof(op));
-    if (op.flags != 0) {
+    if ((op.flags & (op.flags - 1)) != 0 ||
+        (op.flags & ~(GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2)) != 0) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_exchange_op.flags is 0x%x: none is defined",
+                       "gh_exchange_op.flags is 0x%x: give 0, "
+                       "GH_EXCHANGE_TURN_1 or GH_EXCHANGE_TURN_2",
                        op.flags);
     }
     dev = gh_exchange_device(x);

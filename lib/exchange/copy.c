@@ -2,9 +2,9 @@
  * copy.c - an exchange by copies into the peers' memory.
  *
  * No kernel runs.  The host's stream says that its window is free, and waits
- * until all others have said so.  The first peer's part is copied on the
- * host's stream too; the other parts are copied on lanes, which are streams of
- * the exchange.  state.h says what the flags mean.
+ * until all others have said so, unless the call is in turn.  The first peer's
+ * part is copied on the host's stream too; the other parts are copied on lanes,
+ * which are streams of the exchange.  state.h says what the flags mean.
  *
  * Every stream set its flags before it waits for those of others.  So
  * streams that share one queue of the hardware do not block each other.
@@ -28,6 +28,21 @@ static void *lane_of(const gh_exchange *x, uint32_t i, void *stream)
     const uint32_t lane = (i - 1) % (x->n_lanes + 1);
 
     return lane == 0 ? stream : x->lanes[lane - 1].stream;
+}
+
+static bool is_in_turn(const gh_exchange_op *op)
+{
+    return (op->flags & (GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2)) != 0;
+}
+
+/* The flag that says that a part of the call has arrived. */
+static enum gh_flag arrival_of(const gh_exchange_op *op)
+{
+    if ((op->flags & GH_EXCHANGE_TURN_1) != 0) {
+        return GH_FLAG_ARRIVED_1;
+    }
+    return (op->flags & GH_EXCHANGE_TURN_2) != 0 ? GH_FLAG_ARRIVED_2
+                                                 : GH_FLAG_ARRIVED;
 }
 
 static gh_status say_ready(gh_exchange *x, void *stream, gh_error *err)
@@ -71,7 +86,7 @@ static gh_status put(gh_exchange *x, const gh_exchange_op *op, uint32_t i,
                                stream, err);
         x->stats.copied_bytes += part.bytes;
     }
-    return status == GH_OK ? gh_flags_set(x, GH_FLAG_ARRIVED, to, stream, err)
+    return status == GH_OK ? gh_flags_set(x, arrival_of(op), to, stream, err)
                            : status;
 }
 
@@ -94,12 +109,13 @@ static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
 /* The part that stays on this rank is copied before the wait for the others. */
 static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
 {
-    gh_status status = say_ready(x, op->stream, err);
+    const bool asks = !is_in_turn(op);
+    gh_status status = asks ? say_ready(x, op->stream, err) : GH_OK;
 
     if (status == GH_OK) {
         status = gh_exchange_keep(x, op, err);
     }
-    if (status == GH_OK) {
+    if (status == GH_OK && asks) {
         status = gh_flags_wait(x, GH_FLAG_READY, op->stream, err);
     }
     if (status == GH_OK) {
@@ -109,7 +125,7 @@ static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
         status = put(x, op, i, err);
     }
     if (status == GH_OK) {
-        status = gh_flags_wait(x, GH_FLAG_ARRIVED, op->stream, err);
+        status = gh_flags_wait(x, arrival_of(op), op->stream, err);
     }
     return status == GH_OK ? join_lanes(x, op->stream, err) : status;
 }

@@ -71,6 +71,22 @@ static gh_status check(const gh_exchange *x, const gh_exchange_op *op,
     return status;
 }
 
+/* Two calls of one turn after each other would use one flag twice, and wait for
+ * ever.  Whether a graph was launched in between is not known here. */
+static gh_status check_turn(const gh_exchange *x, const gh_exchange_op *op,
+                            bool captured, gh_error *err)
+{
+    if (captured || x->stats.captured != 0 || op->flags == 0 ||
+        op->flags != x->turn) {
+        return GH_OK;
+    }
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_exchange_op.flags: the call before this one had turn %d "
+                   "too: give turn %d, or none",
+                   op->flags == GH_EXCHANGE_TURN_1 ? 1 : 2,
+                   op->flags == GH_EXCHANGE_TURN_1 ? 2 : 1);
+}
+
 gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
                             gh_error *err)
 {
@@ -86,8 +102,13 @@ gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
         return status;
     }
     captured = gh_device_host_captures(x->dev, op->stream);
+    status = check_turn(x, op, captured, err);
+    if (status != GH_OK) {
+        return status;
+    }
     x->stats.calls++;
     x->stats.captured += captured;
+    x->turn = captured ? x->turn : op->flags;
     status = x->ops->issue(x, op, &why);
     if (status == GH_OK && !captured) {
         status = gh_device_event_record(x->dev, x->ended, op->stream, &why);

@@ -122,19 +122,27 @@ static gh_status read_flags(gh_exchange *x, enum gh_flag first,
     return status;
 }
 
-/* Lists the ranks that have not come, for a call that waits.  All `ready` flags
- * are cleared at once, and then all `arrived`, so a rank with neither flag
- * up has not come. */
+/* Whether a flag of the rank is up that a call waits for. */
+static bool has_come(const gh_exchange *x, uint32_t rank)
+{
+    bool any = false;
+
+    for (uint32_t flag = 0; flag < GH_FLAGS_CLEARED; flag++) {
+        any |= gh_flags_seen(x, flag)[rank] != 0;
+    }
+    return any;
+}
+
+/* Lists the ranks that have not come, for a call that waits.  All flags of a
+ * row are cleared at once, so a rank with none up has not come. */
 static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
 {
-    const unsigned char *ready = gh_flags_seen(x, GH_FLAG_READY);
-    const unsigned char *arrived = gh_flags_seen(x, GH_FLAG_ARRIVED);
     uint32_t missed = 0;
     size_t at = 0;
 
     text[0] = '\0';
     for (uint32_t i = 0; i < x->n; i++) {
-        if (i == x->rank || ready[i] != 0 || arrived[i] != 0) {
+        if (i == x->rank || has_come(x, i)) {
             continue;
         }
         if (missed++ < 8 && at < bytes) {

@@ -17,10 +17,9 @@
 #define GH_EXCHANGE_LANES 7u
 
 /* The flags that ranks give each other: rows of bytes in the memory of the rank
- * that is told, where byte i is written by rank i alone.  `ready` and `arrived`
- * are set by a copy, waited for, and cleared again, in this order only.
- * So a call leaves all flags as it found them, whether it is issued or
- * replayed:
+ * that is told, where byte i is written by rank i alone.  A flag is set by a
+ * copy, waited for, and cleared again, in this order only.  So a call leaves
+ * all flags as it found them, whether it is issued or replayed:
  *
  *     this rank                             each other
  *     its parts of the window are free
@@ -34,10 +33,20 @@
  * `arrived` only after it has seen the next `ready`, which this rank sets
  * after it has taken `arrived` down.  This rank sets the next `ready` only
  * after it has seen `arrived`, which the other rank sets after it has taken
- * `ready` down. */
+ * `ready` down.
+ *
+ * A call in turn (GH_EXCHANGE_TURN_1 and _2) has no `ready`: the `arrived` of
+ * the call before stands for it.  This rank has set that one after all work
+ * that is before that call, and with it, by the host's promise, all work that
+ * uses the parts of the window.  Each turn has a row of its own, so that here
+ * too no flag is set before it is cleared: another rank sets the next `arrived`
+ * of a row only after it has seen the `arrived` of the call before, of another
+ * row, which this rank sets after it has taken this row down. */
 enum gh_flag {
     GH_FLAG_READY,
-    GH_FLAG_ARRIVED,
+    GH_FLAG_ARRIVED,  /* of calls that are not in turn */
+    GH_FLAG_ARRIVED_1,
+    GH_FLAG_ARRIVED_2,
     GH_FLAGS_CLEARED, /* rows that are cleared */
 
     /* Up, once that rank has given the exchange up.  A rank that gives up
@@ -127,6 +136,7 @@ struct gh_exchange {
     void *begun; /* an event: the beginning of a call, on the host's stream */
     void *ended; /* an event: the end of the last call outside of captures */
 
+    uint32_t turn; /* flags of the last call outside of captures */
     bool told;    /* the others know that this rank gave up */
     bool exposed; /* ranks may believe that all have agreed */
 

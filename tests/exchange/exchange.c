@@ -77,24 +77,25 @@ static void test_replayed(struct rank *r)
     }
     says_int(r, trader_wrong(&t), 0,
              "one rank may replay what another issues");
-    says_int(r, (long long)trader_stats(&t).captured, N_SHAPES + broken,
+    says_int(r, (long long)trader_stats(&t).captured,
+             N_SHAPES * (wanted.in_turn ? 3 : 1) + broken,
              "captures are counted");
     trader_close(&t);
 }
 
 /* Words of four ranks in each of two rows, waited for and taken down; a row is
- * one call. */
+ * one call.  In turn there is one row. */
 static void are_as_few_as_said(struct rank *r, const gh_exchange_stats *stats)
 {
     const long long others = r->n - 1, lanes = others - 1;
-    const long long words = (r->n + 3) / 4;
+    const long long words = (r->n + 3) / 4, rows = wanted.in_turn ? 1 : 2;
 
-    says_int(r, (long long)stats->words, 2 * 2 * 2 * words,
+    says_int(r, (long long)stats->words, 2 * 2 * rows * words,
              "of %d ranks two exchanges wait for few words", r->n);
-    says_int(r, (long long)stats->word_calls, 2 * 2,
-             "in two calls of the driver each");
-    says_int(r, (long long)stats->signs, 2 * 2 * others,
-             "tell each other rank two things");
+    says_int(r, (long long)stats->word_calls, 2 * rows,
+             "in %lld calls of the driver each", rows);
+    says_int(r, (long long)stats->signs, 2 * rows * others,
+             "tell each other rank %lld things", rows);
     says_int(r, (long long)stats->edges, lanes > 0 ? 2 * (1 + 3 * lanes) : 0,
              "and use events for the second peer and on");
 }
@@ -189,11 +190,13 @@ static const struct ranks_test tests[] = {
     { "ended", test_ended, false },
 };
 
-static void run_kind(const char *kind, uint32_t flags, int most)
+static void run_kind(const char *kind, uint32_t flags, bool in_turn, int most)
 {
     static const int sizes[] = { 2, 3, 4, 8 };
 
-    wanted = (struct trader_options){ .kind = kind, .flags = flags };
+    wanted = (struct trader_options){ .kind = kind,
+                                      .flags = flags,
+                                      .in_turn = in_turn };
     for (int i = 0; i < 4 && sizes[i] <= most; i++) {
         ranks_run_all(sizes[i], tests, sizeof(tests) / sizeof(tests[0]));
     }
@@ -304,9 +307,10 @@ int main(void)
     }
     most = ranks_are_soft() ? MOST_RANKS : MAX_RANKS;
     ranks_devices(MOST_RANKS);
-    run_kind("copy", 0, most);
+    run_kind("copy", 0, false, most);
+    run_kind("copy", 0, true, most);
     if (ranks_are_soft()) {
-        run_kind("copy", GH_EXCHANGE_IPC, most);
+        run_kind("copy", GH_EXCHANGE_IPC, false, most);
         ok(ranks_calls("cuIpcOpenMemHandle") >= 2 &&
                ranks_calls("cuIpcOpenMemHandle") ==
                    ranks_calls("cuIpcCloseMemHandle"),
@@ -317,9 +321,10 @@ int main(void)
     }
     run_said();
     if (ranks_have_nccl()) {
-        run_kind("nccl", 0, most);
+        run_kind("nccl", 0, false, most);
+        run_kind("nccl", 0, true, 2);
     }
-    run_kind(NULL, 0, 2);
+    run_kind(NULL, 0, false, 2);
     ranks_know_each_other(true);
     ranks_run(2, "by the host", test_by_host);
     ranks_run(1, "alone", test_alone);
@@ -341,6 +346,7 @@ int main(void)
             wanted = (struct trader_options){
                 .kind = seed % 4 == 0 ? "nccl" : "copy",
                 .flags = seed % 4 == 1 ? GH_EXCHANGE_IPC : 0,
+                .in_turn = seed % 2 == 1 || seed % 8 == 2,
             };
             ranks_run(2 + seed % 3, "seeds", test_replayed);
         }

@@ -126,8 +126,10 @@ static void test_calls(struct rank *r)
     }
     op_is(r, x, NULL, "op is NULL");
     op_is(r, NULL, &op, "x is NULL");
-    op.flags = 1;
-    op_is(r, x, &op, "flags is 0x1");
+    op.flags = 4;
+    op_is(r, x, &op, "flags is 0x4");
+    op.flags = GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2;
+    op_is(r, x, &op, "flags is 0x3");
     op.flags = 0;
     op.at = 1000;
     op_is(r, x, &op, "comes from rank 0");
@@ -153,6 +155,29 @@ static void test_calls(struct rank *r)
     gh_exchange_get_stats(x, &stats, &err);
     says_int(r, (long long)stats.calls, 1, "what was refused is not counted");
     gh_exchange_destroy(x);
+}
+
+/* Of the calls that are issued it is seen which was before. */
+static void test_turns(struct rank *r)
+{
+    gh_exchange_op op = { .struct_size = sizeof(op),
+                          .flags = GH_EXCHANGE_TURN_2,
+                          .stream = r->stream };
+    struct trader_options options = { .kind = "copy", .environment = quiet };
+    struct trader t;
+
+    if (trader_try(&t, r, &options) == GH_OK) {
+        says_int(r, gh_exchange_all_to_all(t.x, &op, &t.err), GH_OK,
+                 "a first call may have any turn");
+        op_is(r, t.x, &op, "had turn 2 too: give turn 1, or none");
+        op.flags = GH_EXCHANGE_TURN_1;
+        says_int(r, gh_exchange_all_to_all(t.x, &op, &t.err), GH_OK,
+                 "the other turn is taken");
+        op_is(r, t.x, &op, "had turn 1 too: give turn 2, or none");
+        says_int(r, gh_exchange_wait(t.x, r->stream, &t.err), GH_OK,
+                 "and what was taken ends");
+    }
+    trader_close(&t);
 }
 
 /* Ranks that differ are told so, all of them. */
@@ -279,6 +304,7 @@ int main(void)
     ranks_devices(MOST_RANKS);
     ranks_run(1, "descriptions", test_descriptions);
     ranks_run(1, "calls", test_calls);
+    ranks_run(2, "turns", test_turns);
     ranks_run(2, "settings", test_settings);
     ranks_run(2, "one number twice", test_one_number_twice);
     ranks_run(2, "environment", test_environment);

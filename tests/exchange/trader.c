@@ -149,7 +149,7 @@ gh_status trader_try(struct trader *t, struct rank *r,
     t->options = *options;
     t->unit = options->unit != 0 ? options->unit : 96;
     t->most = (uint64_t)r->n * (4 * t->unit + 16);
-    t->window_bytes = 2 * t->most;
+    t->window_bytes = (options->in_turn ? 3 : 2) * t->most;
     if (!options->no_memory) {
         make_memory(t);
     }
@@ -193,9 +193,9 @@ bool trader_open(struct trader *t, struct rank *r,
 
 void trader_close(struct trader *t)
 {
-    for (int i = 0; i < N_SHAPES; i++) {
-        if (t->graphs[i] != NULL) {
-            drv.cuGraphExecDestroy(t->graphs[i]);
+    for (int i = 0; i < 3 * N_SHAPES; i++) {
+        if (t->graphs[i / 3][i % 3] != NULL) {
+            drv.cuGraphExecDestroy(t->graphs[i / 3][i % 3]);
         }
     }
     gh_exchange_destroy(t->x);
@@ -210,20 +210,38 @@ void trader_close(struct trader *t)
 
 /* ---- rounds -------------------------------------------------------------- */
 
-static uint64_t at_of(const struct trader *t, enum trader_shape shape)
+/* The turn of the next round: 1 and 2 alternate, and a round without one may
+ * come anywhere. */
+static uint32_t next_turn(struct trader *t)
 {
+    const uint32_t call = t->calls++;
+
+    return !t->options.in_turn || call % 5 == 3 ? 0 : 1 + call % 2;
+}
+
+/* Each turn has a part of the window of its own. */
+static uint64_t at_of(const struct trader *t, enum trader_shape shape,
+                      uint32_t turn)
+{
+    if (t->options.in_turn) {
+        return t->options.one_half ? 0 : turn * t->most;
+    }
     return shape == SHAPE_LATER ? t->most : 0;
 }
 
-static gh_status exchange(struct trader *t, enum trader_shape shape)
+static gh_status exchange(struct trader *t, enum trader_shape shape,
+                          uint32_t turn)
 {
+    static const uint32_t flags[] = { 0, GH_EXCHANGE_TURN_1,
+                                      GH_EXCHANGE_TURN_2 };
     uint64_t bytes[MOST_RANKS * MOST_RANKS];
     gh_exchange_part parts[MOST_RANKS];
     const int n = t->r->n;
     gh_exchange_op op = { .struct_size = sizeof(op),
+                          .flags = flags[turn],
                           .stream = t->r->stream,
                           .send = pointer(t->send),
-                          .at = at_of(t, shape) };
+                          .at = at_of(t, shape, turn) };
 
     if (shape == SHAPE_CAPACITY) {
         op.capacity = trader_bytes(t, shape, 0, 0);
@@ -253,8 +271,9 @@ static void write_out(struct trader *t, uint32_t round,
 }
 
 /* What has come, one part behind the other. */
-static void take_in(struct trader *t, uint32_t round, enum trader_shape shape)
+static void take_in(struct trader *t, uint32_t round)
 {
+    const enum trader_shape shape = t->shapes[round];
     uint64_t bytes = 0;
 
     for (int i = 0; i < t->r->n; i++) {
@@ -263,27 +282,39 @@ static void take_in(struct trader *t, uint32_t round, enum trader_shape shape)
     if (bytes != 0) {
         drv.cuMemcpyDtoHAsync(
             t->in + round * t->window_bytes,
-            (CUdeviceptr)(uintptr_t)t->window + at_of(t, shape), bytes,
-            t->r->stream);
+            (CUdeviceptr)(uintptr_t)t->window +
+                at_of(t, shape, t->turns[round]),
+            bytes, t->r->stream);
     }
 }
 
-gh_status trader_record(struct trader *t, enum trader_shape shape)
+static gh_status record(struct trader *t, enum trader_shape shape,
+                        uint32_t turn)
 {
     CUstream stream = t->r->stream;
     CUgraph graph = NULL;
     gh_status status;
 
     drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-    status = exchange(t, shape);
+    status = exchange(t, shape, turn);
     if (drv.cuStreamEndCapture(stream, &graph) != CUDA_SUCCESS) {
         return status != GH_OK ? status : GH_ERR_DEVICE;
     }
-    if (drv.cuGraphInstantiateWithFlags(&t->graphs[shape], graph, 0) !=
+    if (drv.cuGraphInstantiateWithFlags(&t->graphs[shape][turn], graph, 0) !=
         CUDA_SUCCESS) {
         status = GH_ERR_DEVICE;
     }
     drv.cuGraphDestroy(graph);
+    return status;
+}
+
+gh_status trader_record(struct trader *t, enum trader_shape shape)
+{
+    gh_status status = record(t, shape, 0);
+
+    for (uint32_t turn = 1; turn <= 2 && t->options.in_turn; turn++) {
+        status = status == GH_OK ? record(t, shape, turn) : status;
+    }
     return status;
 }
 
@@ -295,7 +326,7 @@ gh_status trader_record_broken(struct trader *t, enum trader_shape shape)
 
     drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     drv.cuStreamSynchronize(stream);
-    status = exchange(t, shape);
+    status = exchange(t, shape, 0);
     drv.cuStreamEndCapture(stream, &graph);
     return status;
 }
@@ -305,24 +336,31 @@ gh_status trader_round(struct trader *t, enum trader_shape shape,
 {
     const uint32_t round = t->rounds;
     CUstream stream = t->r->stream;
+    CUgraphExec graph;
     gh_status status;
+    uint32_t turn;
 
     if (round == TRADER_ROUNDS) {
         return GH_ERR_BUSY;
     }
     t->rounds++;
+    turn = next_turn(t);
     t->shapes[round] = shape;
+    t->turns[round] = turn;
     write_out(t, round, shape);
     drv.cuMemcpyHtoDAsync(t->send, t->out + round * t->most, t->most, stream);
-    if (replayed && t->graphs[shape] != NULL) {
-        status = drv.cuGraphLaunch(t->graphs[shape], stream) == CUDA_SUCCESS
+    graph = replayed ? t->graphs[shape][turn] : NULL;
+    if (graph != NULL) {
+        status = drv.cuGraphLaunch(graph, stream) == CUDA_SUCCESS
                      ? GH_OK
                      : GH_ERR_DEVICE;
     } else {
-        status = exchange(t, shape);
+        status = exchange(t, shape, turn);
     }
-    if (status == GH_OK) {
-        take_in(t, round, shape);
+    if (status == GH_OK && t->options.takes_late && round > 0) {
+        take_in(t, round - 1);
+    } else if (status == GH_OK && !t->options.takes_late) {
+        take_in(t, round);
     }
     return status;
 }

@@ -37,6 +37,9 @@ struct trader_options {
     uint32_t unit;    /* bytes; 0: 96 */
     bool aborts;      /* communicators, by itself */
     bool no_memory;   /* of the host's: no rounds */
+    bool in_turn;     /* all rounds but each fifth one are in turn */
+    bool one_half;    /* and all of them write the same part of the window */
+    bool takes_late;  /* or what has come is read after the next call */
     const char *const *environment; /* NULL: waits 20 s for ranks */
 };
 
@@ -50,7 +53,9 @@ struct trader {
     char *out, *in; /* pinned: of each round what is sent, and what has come */
     uint32_t rounds;
     enum trader_shape shapes[TRADER_ROUNDS];
-    CUgraphExec graphs[N_SHAPES];
+    uint32_t turns[TRADER_ROUNDS]; /* 0, 1 or 2 */
+    uint32_t calls;
+    CUgraphExec graphs[N_SHAPES][3];
     uint32_t aborted; /* times that the host was to abort */
     uint32_t obeyed;  /* calls that its functions made and that were taken */
     uint32_t asked;   /* times that they made them */
@@ -69,7 +74,7 @@ void trader_close(struct trader *t);
  */
 gh_status trader_round(struct trader *t, enum trader_shape shape,
                        bool replayed);
-/* The exchange of a shape, captured. */
+/* The exchange of a shape, captured; of each turn, if the rounds have turns. */
 gh_status trader_record(struct trader *t, enum trader_shape shape);
 /* The same in a capture that the host has broken: what the call returned. */
 gh_status trader_record_broken(struct trader *t, enum trader_shape shape);

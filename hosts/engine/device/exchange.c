@@ -30,7 +30,7 @@ static void send_and_receive(const struct comm *comm, const float *send,
     comm_end(comm);
 }
 
-static bool is_captured(struct device *dev, CUstream stream)
+bool exchange_is_captured(struct device *dev, CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 
@@ -52,7 +52,7 @@ void exchange_all_to_all(struct exchange *exchange, const float *send,
         send_and_receive(comm, send, recv, counts, stream);
     }
     exchange->calls++;
-    exchange->captured += is_captured(comm->dev, stream);
+    exchange->captured += exchange_is_captured(comm->dev, stream);
     for (int i = 0; i < comm->n; i++) {
         exchange->bytes +=
             i == comm->rank ? 0

@@ -12,6 +12,7 @@
 
 #include "device/comm.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -31,6 +32,8 @@ struct exchange {
     int (*wait)(void *user, CUstream stream);
     void *user;
 };
+
+bool exchange_is_captured(struct device *dev, CUstream stream);
 
 /* Sends counts[i * n + j] floats from rank i to rank j.  All ranks give the
  * same counts, and make the calls in the same order.  It is in the stream's

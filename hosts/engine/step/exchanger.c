@@ -25,18 +25,38 @@ static bool is_gone(const struct exchanger *exchanger)
     return exchanger->trainer->options->ranks->experts.gone;
 }
 
+/* The part of the window that the next exchange writes.  All ranks choose the
+ * same one. */
+static uint32_t next_part(struct exchanger *exchanger, CUstream stream)
+{
+    if (exchange_is_captured(exchanger->trainer->dev, stream)) {
+        return EXCHANGER_IN_GRAPHS;
+    }
+    exchanger->part = exchanger->part == EXCHANGER_TURN_1 ? EXCHANGER_TURN_2
+                                                          : EXCHANGER_TURN_1;
+    return exchanger->part;
+}
+
 /* struct exchange.carry */
 static int carry(void *user, const float *send, float *recv,
                  const size_t *counts, CUstream stream)
 {
+    static const uint32_t flags[EXCHANGER_PARTS] = {
+        [EXCHANGER_TURN_1] = GH_EXCHANGE_TURN_1,
+        [EXCHANGER_TURN_2] = GH_EXCHANGE_TURN_2,
+    };
     struct exchanger *exchanger = user;
     const struct comm *comm = &exchanger->trainer->options->ranks->experts;
     const size_t n = (size_t)comm->n;
     uint64_t bytes[EXCHANGE_RANKS * EXCHANGE_RANKS], comes = 0;
     gh_exchange_part parts[EXCHANGE_RANKS];
+    const uint32_t part = next_part(exchanger, stream);
+    const uint64_t at = part * exchanger->part_bytes;
     const gh_exchange_op op = { .struct_size = sizeof(op),
+                                .flags = flags[part],
                                 .stream = stream,
                                 .send = send,
+                                .at = at,
                                 .parts = parts };
     const gh_api *gh = exchanger->library.gh;
     gh_error err = { "" };
@@ -58,7 +78,8 @@ static int carry(void *user, const float *send, float *recv,
                ? 0
                : DEVICE_CALL(exchanger->trainer->dev, cuMemcpyDtoDAsync,
                              device_address(recv),
-                             device_address(gh->exchange_window(exchanger->x)),
+                             device_address(gh->exchange_window(exchanger->x)) +
+                                 at,
                              comes, stream);
 }
 
@@ -89,14 +110,12 @@ static gh_status create(struct exchanger *exchanger, gh_error *err)
 {
     const struct trainer *trainer = exchanger->trainer;
     const struct options *options = trainer->options;
-    const struct config *config = &trainer->model.config;
     const struct comm *comm = &options->ranks->experts;
     const gh_exchange_desc desc = {
         .struct_size = sizeof(desc),
         .rank = (uint32_t)comm->rank,
         .n_ranks = (uint32_t)comm->n,
-        .window_bytes = (uint64_t)config_room(config) *
-                        (uint64_t)config->hidden * sizeof(float),
+        .window_bytes = EXCHANGER_PARTS * exchanger->part_bytes,
         .kind = options->exchange,
         .comm = comm->handle,
         .nccl = options->ranks->nccl,
@@ -116,6 +135,7 @@ static gh_status create(struct exchanger *exchanger, gh_error *err)
 int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
                    enum mode mode, char *error, size_t error_bytes)
 {
+    const struct config *config = &trainer->model.config;
     const struct options *options = trainer->options;
     struct exchange *exchange = ranks_ep(options->ranks);
     gh_error err = { "" };
@@ -125,6 +145,8 @@ int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
         return 0;
     }
     exchanger->trainer = trainer;
+    exchanger->part_bytes = (uint64_t)config_room(config) *
+                            (uint64_t)config->hidden * sizeof(float);
     if (library_open(&exchanger->library, options->library, error,
                      error_bytes) != 0) {
         return -1;

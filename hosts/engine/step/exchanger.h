@@ -11,11 +11,23 @@
 #include "step/library.h"
 #include "step/trainer.h"
 
+/* What is received is copied out of the window before the next exchange, so
+ * exchanges write two parts of it in turn.  Those in graphs, which are launched
+ * in any order, write a third one. */
+enum {
+    EXCHANGER_IN_GRAPHS,
+    EXCHANGER_TURN_1,
+    EXCHANGER_TURN_2,
+    EXCHANGER_PARTS
+};
+
 struct exchanger {
     struct trainer *trainer; /* NULL: the engine itself exchanges */
     struct library library;
     struct environment environment;
     gh_exchange *x;
+    uint64_t part_bytes; /* of the window, which has EXCHANGER_PARTS */
+    uint32_t part;       /* that the last call outside of graphs has written */
 };
 
 /* Makes an exchange if the options ask for one, and lets the ranks' exchange
