@@ -3,7 +3,8 @@
  * the compute beside it: the library's own, by copies, and NCCL's.
  *
  * First comes the exchange alone, compared with bare copies of the same bytes
- * into the other ranks' memory.  Then it runs beside matrix products that are
+ * into the other ranks' memory: issued, and then in graphs, where small parts
+ * and calls in turn are measured too.  Then it runs beside matrix products that are
  * simply issued with it.  Then it is part of a host with experts, whose nodes
  * the library orders.  If there are fewer GPUs than ranks, ranks share them,
  * and so do their products.
@@ -26,7 +27,15 @@ enum {
 static const uint64_t mib[] = { 1, 4, 16, 64, 256 };
 enum { SIZES = sizeof(mib) / sizeof(mib[0]) };
 
-/* ---- alone, and beside products ------------------------------------------ */
+/* KiB that a rank sends to each other one. */
+static const uint64_t kib[] = { 64, 256, 1024, 4096, 16384, 65536 };
+enum {
+    KIBS = sizeof(kib) / sizeof(kib[0]),
+    IN_GRAPH = 40, /* exchanges, of which the first one is never in turn */
+    WAYS_IN_GRAPH = BY_TURNS + 1
+};
+
+/* ---- alone --------------------------------------------------------------- */
 
 struct window {
     CUdeviceptr memory;
@@ -85,6 +94,9 @@ static void open_window(struct side *s, struct window *w)
 {
     memset(w, 0, sizeof(*w));
     w->bytes = mib[SIZES - 1] * s->unit;
+    if (w->bytes < 2 * (kib[KIBS - 1] * (s->unit / 1024) * (s->rank->n - 1))) {
+        w->bytes = 2 * (kib[KIBS - 1] * (s->unit / 1024) * (s->rank->n - 1));
+    }
     NEED(&s->bench, cuMemAlloc, (&w->memory, w->bytes));
     NEED(&s->bench, cuMemAlloc, (&w->bare, w->bytes));
     NEED(&s->bench, cuMemAlloc, (&w->send, w->bytes));
@@ -238,6 +250,108 @@ static void measure_copies(struct side *s, struct window *w, FILE *file,
     fprintf(file, "\n],\n");
 }
 
+/* ---- in graphs ----------------------------------------------------------- */
+
+static CUgraphExec capture_exchanges(struct side *s, struct window *w,
+                                     enum exchange_by by, uint64_t bytes)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+
+    NEED(&s->bench, cuStreamBeginCapture,
+         (s->bench.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    for (uint32_t i = 0; i < IN_GRAPH; i++) {
+        if (by == BY_TURNS) {
+            side_send_in_turn(s, w->x[BY_COPY], (void *)(uintptr_t)w->send,
+                              i % 2 * bytes, bytes, i == 0 ? 0 : 1 + i % 2,
+                              s->bench.stream);
+        } else {
+            exchange_once(s, w, by, bytes, s->bench.stream);
+        }
+    }
+    NEED(&s->bench, cuStreamEndCapture, (s->bench.stream, &graph));
+    NEED(&s->bench, cuGraphInstantiateWithFlags, (&exec, graph, 0));
+    NEED(&s->bench, cuGraphDestroy, (graph));
+    return exec;
+}
+
+/* The nanoseconds of the slowest rank, for one exchange, and of the launch on
+ * its host. */
+static double timed_graph(struct side *s, struct window *w,
+                          enum exchange_by by, CUgraphExec exec, double *host)
+{
+    const struct bench *bench = &s->bench;
+    double times[2];
+    uint64_t begun;
+    float ms;
+
+    side_wait(s, NULL);
+    NEED(bench, cuEventRecord, (s->begins, bench->stream));
+    begun = bench_now_ns();
+    NEED(bench, cuGraphLaunch, (exec, bench->stream));
+    times[1] = (double)(bench_now_ns() - begun);
+    NEED(bench, cuEventRecord, (s->ends, bench->stream));
+    side_wait(s, by == BY_BARE ? NULL : w->x[by == BY_NCCL ? by : BY_COPY]);
+    NEED(bench, cuEventElapsedTime, (&ms, s->begins, s->ends));
+    times[0] = (double)ms * 1e6 / IN_GRAPH;
+    rank_most(s->rank, times, 2);
+    *host = times[1] / IN_GRAPH;
+    return times[0];
+}
+
+/* One size, all ways in turn in each round. */
+static void measure_graphs_of(struct side *s, struct window *w, FILE *file,
+                              uint64_t part, int rounds)
+{
+    const uint64_t bytes = part * (s->rank->n - 1);
+    double ns[WAYS_IN_GRAPH][MOST_ROUNDS], host[WAYS_IN_GRAPH][MOST_ROUNDS];
+    CUgraphExec execs[WAYS_IN_GRAPH] = { NULL };
+
+    for (enum exchange_by by = BY_COPY; by <= BY_TURNS; by++) {
+        execs[by] = side_has(s, by) ? capture_exchanges(s, w, by, bytes) : NULL;
+    }
+    for (int i = -1; i < rounds; i++) {
+        for (enum exchange_by by = BY_COPY; by <= BY_TURNS; by++) {
+            const int at = i < 0 ? 0 : i;
+
+            if (execs[by] != NULL) {
+                ns[by][at] = timed_graph(s, w, by, execs[by], &host[by][at]);
+            }
+        }
+    }
+    fprintf(file, "  {\"bytes_a_peer\": %llu", (unsigned long long)part);
+    for (enum exchange_by by = BY_COPY; by <= BY_TURNS; by++) {
+        double ratios[MOST_ROUNDS];
+
+        if (execs[by] == NULL) {
+            continue;
+        }
+        for (int i = 0; i < rounds; i++) {
+            ratios[i] = ns[BY_BARE][i] / ns[by][i];
+        }
+        fprintf(file,
+                ", \"%s_ns\": %.0f, \"%s_launch_ns\": %.0f, "
+                "\"bare_over_%s\": %.4f",
+                by_name(by), bench_spread(ns[by], (size_t)rounds).median,
+                by_name(by), bench_spread(host[by], (size_t)rounds).median,
+                by_name(by), bench_spread(ratios, (size_t)rounds).median);
+        NEED(&s->bench, cuGraphExecDestroy, (execs[by]));
+    }
+    fputs("}", file);
+}
+
+static void measure_graphs(struct side *s, struct window *w, FILE *file,
+                           int rounds)
+{
+    fprintf(file, "\"in_graphs\": [\n");
+    for (size_t k = s->bench.options.brief ? KIBS - 1 : 0; k < KIBS; k++) {
+        measure_graphs_of(s, w, file, kib[k] * (s->unit / 1024), rounds);
+        fputs(k + 1 < KIBS ? ",\n" : "\n],\n", file);
+    }
+}
+
+/* ---- beside products ----------------------------------------------------- */
+
 /* Uses so many products that they take longer than the exchange. */
 static void measure_beside(struct side *s, struct window *w, FILE *file,
                            int rounds)
@@ -316,6 +430,7 @@ static void run_rank(struct rank *rank, void *user)
     open_window(&side, &window);
     count_operations(&side, &window, file);
     measure_copies(&side, &window, file, rounds);
+    measure_graphs(&side, &window, file, rounds);
     measure_beside(&side, &window, file, rounds);
     close_window(&side, &window);
     fflush(file);

@@ -86,7 +86,7 @@ bool side_has(const struct side *s, enum exchange_by by)
 
 const char *by_name(enum exchange_by by)
 {
-    static const char *const names[] = { "copy", "nccl", "bare" };
+    static const char *const names[] = { "copy", "nccl", "bare", "turns" };
 
     return names[by];
 }
@@ -148,11 +148,12 @@ void side_close(struct side *s)
 
 /* ---- one exchange -------------------------------------------------------- */
 
-void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
-                const uint64_t *table, CUstream stream)
+static void trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
+                  const uint64_t *table, uint32_t flags, CUstream stream)
 {
     gh_exchange_part parts[RANKS_MOST];
     const gh_exchange_op op = { .struct_size = sizeof(op),
+                                .flags = flags,
                                 .stream = stream,
                                 .send = send,
                                 .at = at,
@@ -162,6 +163,12 @@ void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
     s->bench.gh->exchange_lay_out(s->rank->n, s->rank->rank, table, parts);
     bench_need_gh(s->bench.gh->exchange_all_to_all(x, &op, &err),
                   "gh_exchange_all_to_all", &err);
+}
+
+void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
+                const uint64_t *table, CUstream stream)
+{
+    trade(s, x, send, at, table, 0, stream);
 }
 
 /* How much goes to each rank.  Parts of large messages begin where copies are
@@ -176,13 +183,22 @@ uint64_t side_part(const struct side *s, uint64_t bytes)
 void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
                uint64_t bytes, CUstream stream)
 {
+    side_send_in_turn(s, x, send, at, bytes, 0, stream);
+}
+
+void side_send_in_turn(struct side *s, gh_exchange *x, const void *send,
+                       uint64_t at, uint64_t bytes, uint32_t turn,
+                       CUstream stream)
+{
+    static const uint32_t flags[] = { 0, GH_EXCHANGE_TURN_1,
+                                      GH_EXCHANGE_TURN_2 };
     const uint32_t n = s->rank->n;
     uint64_t table[RANKS_MOST * RANKS_MOST];
 
     for (uint32_t i = 0; i < n * n; i++) {
         table[i] = i / n == i % n ? 0 : side_part(s, bytes);
     }
-    side_trade(s, x, send, at, table, stream);
+    trade(s, x, send, at, table, flags[turn], stream);
 }
 
 /* ---- what it says -------------------------------------------------------- */

@@ -12,9 +12,15 @@
 
 #include "driver/nccl.h"
 
-/* Who moves the bytes: the library's copies, NCCL, or a copy that nobody
- * waits for. */
-enum exchange_by { BY_COPY, BY_NCCL, BY_BARE, EXCHANGES };
+/* Who moves the bytes: the library's copies, NCCL, a copy that nobody waits
+ * for, or the library's copies in turn. */
+enum exchange_by {
+    BY_COPY,
+    BY_NCCL,
+    BY_BARE,
+    EXCHANGES,
+    BY_TURNS = EXCHANGES
+};
 
 struct side {
     struct rank *rank;
@@ -43,6 +49,10 @@ gh_exchange *side_exchange(struct side *s, enum exchange_by by, void *window,
 /* `bytes` from `send` to the others, who find them from `at` on. */
 void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
                uint64_t bytes, CUstream stream);
+/* The same, in turn 1 or 2; 0: not in turn. */
+void side_send_in_turn(struct side *s, gh_exchange *x, const void *send,
+                       uint64_t at, uint64_t bytes, uint32_t turn,
+                       CUstream stream);
 /* The same, table[i * n + j] bytes from rank i to rank j. */
 void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
                 const uint64_t *table, CUstream stream);

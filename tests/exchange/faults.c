@@ -157,9 +157,9 @@ static void capture_with_fault(struct trader *t, const char *entry, uint64_t n)
     capture_faults.more = n <= capture_faults.calls;
     capture_faults.failed += status != GH_OK;
     soft_configure("SEED=0 PROCESSES=1");
-    if (t->graphs[SHAPE_FULL] != NULL) {
-        drv.cuGraphExecDestroy(t->graphs[SHAPE_FULL]);
-        t->graphs[SHAPE_FULL] = NULL;
+    if (t->graphs[SHAPE_FULL][0] != NULL) {
+        drv.cuGraphExecDestroy(t->graphs[SHAPE_FULL][0]);
+        t->graphs[SHAPE_FULL][0] = NULL;
     }
 }
 

@@ -700,6 +700,10 @@ class gh_exchange_part(Structure):
     ]
 
 
+GH_EXCHANGE_TURN_1 = 1 << 0
+GH_EXCHANGE_TURN_2 = 1 << 1
+
+
 class gh_exchange_op(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
