@@ -25,22 +25,13 @@ libtoy_la_SOURCES = \
 	tests/support/pair/pass.c \
 	tests/support/pair/shared.h \
 	tests/support/pair/step.c \
-	tests/support/saver.h \
-	tests/support/saver/device.c \
-	tests/support/saver/expect.c \
-	tests/support/saver/groups.c \
-	tests/support/saver/life.c \
-	tests/support/saver/pass.c \
-	tests/support/saver/shared.h \
-	tests/support/saver/step.c \
 	tests/support/saving.c \
 	tests/support/saving.h \
-	tests/support/shapes.c \
-	tests/support/shapes.h \
 	tests/support/toy.h \
 	tests/support/toy/controls.c \
 	tests/support/toy/device.c \
 	tests/support/toy/expect.c \
+	tests/support/toy/groups.c \
 	tests/support/toy/kernels.c \
 	tests/support/toy/mischief.c \
 	tests/support/toy/pass.c \

@@ -7,7 +7,7 @@
 
 #include "tap/tap.h"
 
-struct shapes s;
+struct toy s;
 
 const char *const banks_quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
 const char *const banks_of_two[] = { "GRAPHHOOKS_LOG=off",
@@ -15,46 +15,52 @@ const char *const banks_of_two[] = { "GRAPHHOOKS_LOG=off",
 const char *const banks_of_one[] = { "GRAPHHOOKS_LOG=off",
                                      "GRAPHHOOKS_MAX_BANKS=1", NULL };
 
-bool banks_start(const struct shapes_options *options)
+bool banks_start(const struct toy_options *options)
 {
-    struct shapes_options ours = *options;
+    struct toy_options ours = *options;
     const char *reason;
 
     if (ours.environment == NULL) {
         ours.environment = banks_quiet;
     }
-    if (!shapes_open(&s, &ours, &reason)) {
+    ours.layers = 2;
+    if (!toy_open(&s, &ours, &reason)) {
         return ok(false, "a host of shapes opens: %s", reason);
     }
-    toy_configure(&s.toy, "SEED=3 RACES=1");
+    if (toy_attach(&s) != GH_OK) {
+        ok(false, "its session opens: %s", s.err.text);
+        toy_close(&s);
+        return false;
+    }
+    toy_configure(&s, "SEED=3 RACES=1");
     return true;
 }
 
 bool banks_start_three(const char *const *environment)
 {
-    if (!banks_start(&(struct shapes_options){ .elems = 512,
-                                               .environment = environment })) {
+    if (!banks_start(&(struct toy_options){ .elems = 512,
+                                            .environment = environment })) {
         return false;
     }
-    shapes_add_tokens(&s, 512);
-    shapes_add_tokens(&s, 256);
-    shapes_add_tokens(&s, 128);
+    toy_add_tokens(&s, 512);
+    toy_add_tokens(&s, 256);
+    toy_add_tokens(&s, 128);
     return true;
 }
 
 void banks_finish(const char *what)
 {
-    ok(shapes_are_exact(&s), "%s: every number is right", what);
-    is_int(toy_races(&s.toy), 0, "%s: nothing races", what);
-    shapes_close(&s);
-    is_int(toy_counts(&s.toy).execs, 0, "%s: no graph is left", what);
-    is_int(toy_counts(&s.toy).events, 0, "%s: nor an event", what);
-    is_int(toy_counts(&s.toy).device_bytes, 0, "%s: and no memory", what);
+    ok(toy_is_exact(&s), "%s: every number is right", what);
+    is_int(toy_races(&s), 0, "%s: nothing races", what);
+    toy_close(&s);
+    is_int(toy_counts(&s).execs, 0, "%s: no graph is left", what);
+    is_int(toy_counts(&s).events, 0, "%s: nor an event", what);
+    is_int(toy_counts(&s).device_bytes, 0, "%s: and no memory", what);
 }
 
 void banks_step(uint32_t shape)
 {
-    const gh_status status = shapes_step(&s, &shape, 1);
+    const gh_status status = toy_step_shapes(&s, &shape, 1);
 
     if (status != GH_OK) {
         is_status(status, GH_OK, &s.err, "a step of shape %u", shape);

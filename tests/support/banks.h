@@ -9,9 +9,9 @@
 #ifndef SUPPORT_BANKS_H
 #define SUPPORT_BANKS_H
 
-#include "support/shapes.h"
+#include "support/toy.h"
 
-extern struct shapes s;
+extern struct toy s;
 
 /* NULL-terminated environments without a log; the latter have
  * GRAPHHOOKS_MAX_BANKS. */
@@ -19,7 +19,7 @@ extern const char *const banks_quiet[];
 extern const char *const banks_of_two[], *const banks_of_one[];
 
 /* Without an environment in the options it is banks_quiet. */
-bool banks_start(const struct shapes_options *options);
+bool banks_start(const struct toy_options *options);
 /* The same, and banks of 512, 256 and 128 words. */
 bool banks_start_three(const char *const *environment);
 /* The last points of every test. */

@@ -5,7 +5,7 @@
  */
 #include "support/lender.h"
 
-#include <graphhooks/offload.h>
+#include "support/toy.h"
 
 #include <stdlib.h>
 

@@ -12,7 +12,13 @@
 #ifndef SUPPORT_LENDER_H
 #define SUPPORT_LENDER_H
 
-#include "support/toy.h"
+#include <graphhooks.h>
+
+#include "driver/driver.h"
+
+#include <stdbool.h>
+
+struct toy;
 
 struct lent_block {
     CUdeviceptr address;

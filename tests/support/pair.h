@@ -16,9 +16,6 @@
 #ifndef SUPPORT_PAIR_H
 #define SUPPORT_PAIR_H
 
-#include <graphhooks/offload.h>
-
-#include "support/lender.h"
 #include "support/toy.h"
 
 #define PAIR_MAX_LAYERS 6

@@ -8,14 +8,14 @@
 #include "support/by_hand.h"
 #include "tap/tap.h"
 
-struct saver sv;
+struct toy sv;
 const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
 
 static uint64_t opened;
 
 static uint64_t count(void)
 {
-    const softcuda_counts c = toy_counts(&sv.toy);
+    const softcuda_counts c = toy_counts(&sv);
 
     return toy_objects(&c) - (sv.options.own ? c.device_allocations : 0);
 }
@@ -25,19 +25,19 @@ uint64_t left_over(void)
     return count() - opened;
 }
 
-bool open_with(const struct saver_options *options)
+bool open_with(const struct toy_options *options)
 {
     const char *reason;
 
     said[0] = '\0';
-    if (!saver_open(&sv, options, &reason)) {
+    if (!toy_open(&sv, options, &reason)) {
         ok(false, "the host opens: %s", reason);
         return false;
     }
     opened = count();
-    if (saver_attach(&sv) != GH_OK) {
+    if (toy_attach(&sv) != GH_OK) {
         ok(false, "the session opens: %s", sv.err.text);
-        saver_close(&sv);
+        toy_close(&sv);
         return false;
     }
     return true;
@@ -58,7 +58,7 @@ bool steps(uint32_t n, uint32_t microbatches)
     gh_status status = GH_OK;
 
     for (uint32_t i = 0; i < n && status == GH_OK; i++) {
-        status = saver_step(&sv, microbatches);
+        status = toy_step(&sv, microbatches);
     }
     if (status != GH_OK) {
         diag("%s", sv.err.text);
@@ -68,13 +68,13 @@ bool steps(uint32_t n, uint32_t microbatches)
 
 bool is_right(void)
 {
-    const bool exact = saver_is_exact(&sv);
+    const bool exact = toy_is_exact(&sv);
 
-    if (!exact || toy_races(&sv.toy) != 0) {
+    if (!exact || toy_races(&sv) != 0) {
         diag("the sums are %s, %llu races", exact ? "right" : "wrong",
-             (unsigned long long)toy_races(&sv.toy));
+             (unsigned long long)toy_races(&sv));
     }
-    return exact && toy_races(&sv.toy) == 0;
+    return exact && toy_races(&sv) == 0;
 }
 
 bool trains(void)
@@ -82,9 +82,9 @@ bool trains(void)
     static const uint32_t counts[] = { 4, 5, 3, 4 };
     const char *text = NULL;
     const bool ran = run_steps(counts, 4);
-    const bool exact = ran && saver_is_exact(&sv);
-    const bool raced = toy_races(&sv.toy) != 0;
-    const bool unwritten = toy_unwritten(&sv.toy, &text) != 0;
+    const bool exact = ran && toy_is_exact(&sv);
+    const bool raced = toy_races(&sv) != 0;
+    const bool unwritten = toy_unwritten(&sv, &text) != 0;
 
     if (!ran || !exact || raced || unwritten) {
         diag("ran %d, exact %d, raced %d, unwritten: %s", ran, exact, raced,
@@ -110,22 +110,22 @@ bool all_are_back(void)
 
 /* ---- a step that is cut -------------------------------------------------- */
 
-enum saver_answer cut(struct saver *saver, enum saver_call call,
-                      uint32_t layer, uint32_t module, uint32_t microbatch)
+enum toy_answer cut(struct toy *host, enum toy_call call, uint32_t layer,
+                    uint32_t module, uint32_t microbatch)
 {
-    const struct cut *c = saver->user;
-    const bool forward = call == SAVER_SAVE || call == SAVER_COMMIT ||
-                         call == SAVER_ENTER ||
-                         (call == SAVER_LOAD && !saver->has_added);
+    const struct cut *c = host->user;
+    const bool forward = call == TOY_SAVE || call == TOY_COMMIT ||
+                         call == TOY_ENTER ||
+                         (call == TOY_LOAD && !host->has_added);
 
     (void)layer;
     (void)module;
     (void)microbatch;
-    if (saver->calls != c->at) {
-        return SAVER_GO_ON;
+    if (host->calls != c->at) {
+        return TOY_GO_ON;
     }
     /* A backward that has added to its sums cannot be repeated. */
-    return c->answer == SAVER_AGAIN && !forward ? SAVER_GO_ON : c->answer;
+    return c->answer == TOY_AGAIN && !forward ? TOY_GO_ON : c->answer;
 }
 
 /* A step that is over, however it has ended, keeps nothing of the host's. */
@@ -133,7 +133,7 @@ static bool keeps_nothing(void)
 {
     uint64_t out;
 
-    sv.toy.drv.cuCtxSynchronize();
+    sv.drv.cuCtxSynchronize();
     gh_flush_delayed(sv.session, NULL);
     out = lender_still_out(&sv.lender);
     if (out != 0) {
@@ -143,7 +143,7 @@ static bool keeps_nothing(void)
 }
 
 /* Whether the step had so many calls. */
-static bool cut_one(const struct saver_options *options, uint32_t which,
+static bool cut_one(const struct toy_options *options, uint32_t which,
                     struct cut c, bool *right)
 {
     const bool lends = options->own && !options->unlent;
@@ -158,25 +158,25 @@ static bool cut_one(const struct saver_options *options, uint32_t which,
         sv.watch = s == which ? cut : NULL;
         sv.watches_entries = !options->own;
         sv.user = &c;
-        status = saver_step(&sv, 3);
+        status = toy_step(&sv, 3);
         if (s == which) {
             reached = sv.stopped || sv.calls >= c.at;
             status = sv.stopped ? GH_OK : status;
             kept = lends && !keeps_nothing();
         }
     }
-    *right = status == GH_OK && is_right() && saver_stats(&sv).replays > 0;
+    *right = status == GH_OK && is_right() && toy_stats(&sv).replays > 0;
     if (status != GH_OK) {
         diag("%s", sv.err.text);
     }
-    saver_detach(&sv);
+    toy_detach(&sv);
     *right = *right && !kept && (!lends || all_are_back());
-    saver_close(&sv);
+    toy_close(&sv);
     return reached;
 }
 
-void sweep_cuts(const struct saver_options *options, uint32_t which,
-                enum saver_answer answer, const char *what)
+void sweep_cuts(const struct toy_options *options, uint32_t which,
+                enum toy_answer answer, const char *what)
 {
     uint32_t wrong = 0, n = 0;
     bool right, reached = true;

@@ -7,13 +7,13 @@
 #ifndef SUPPORT_SAVING_H
 #define SUPPORT_SAVING_H
 
-#include "support/saver.h"
+#include "support/toy.h"
 
-extern struct saver sv;
+extern struct toy sv;
 extern const char *const silent[]; /* an environment without a log */
 
 /* The host and its session; false: the test has failed, and nothing is open. */
-bool open_with(const struct saver_options *options);
+bool open_with(const struct toy_options *options);
 /* Objects of the driver's beyond those that were there before the session.  Of
  * a host with memory of its own its blocks are not counted. */
 uint64_t left_over(void);
@@ -30,19 +30,19 @@ bool trains(void);
 /* Every block that was lent is back, once.  The session is closed, or idle. */
 bool all_are_back(void);
 
-/* For saver.watch and saver.user: answers so after call `at`. */
+/* For toy.watch and toy.user: answers so after call `at`. */
 struct cut {
     uint64_t at;
-    enum saver_answer answer;
+    enum toy_answer answer;
 };
-enum saver_answer cut(struct saver *saver, enum saver_call call,
-                      uint32_t layer, uint32_t module, uint32_t microbatch);
+enum toy_answer cut(struct toy *host, enum toy_call call, uint32_t layer,
+                    uint32_t module, uint32_t microbatch);
 
 /* A point: step `which` of five is cut after each of its calls in turn, with
  * this answer; the others are right all the same, and the host has its memory
  * back. */
-void sweep_cuts(const struct saver_options *options, uint32_t which,
-                enum saver_answer answer, const char *what);
+void sweep_cuts(const struct toy_options *options, uint32_t which,
+                enum toy_answer answer, const char *what);
 
 /* These modules, from 4 bytes. */
 gh_offload_desc asks(const char *modules);

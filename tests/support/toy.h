@@ -1,15 +1,22 @@
 /*
- * toy.h - the smallest host: integer layers that are exact to check.
+ * toy.h - the host that most tests drive: integer layers, exact to check.
  *
- * A toy model has parts that each compute y = 3 x + k forward, and backward
+ * Each layer has two parts that compute y = 3 x + k forward, and backward
  * gx = 5 gy + y and w += gy + y, all on uint32_t, so that a wrong buffer, a
- * lost update or a stale input shows in the sum.  With delayed weight
- * gradients the backward keeps gy in the set, and a pass of its own adds to w.
- * Each set of buffers has
- * sums w of its own, so that between microbatches on different streams there
- * is no order but the one that the library keeps.  It runs on the driver named
- * by GRAPHHOOKS_TEST_DRIVER, the software device unless that says cuda, and
- * drives a session exactly as graphhooks/layer.h asks.
+ * lost update or a stale input shows in the sums w, which are followed on the
+ * CPU.  Options change what it does besides:
+ *
+ * - With `modules` it offloads: a part adds to y each tensor of its groups,
+ *   which is x + j; its backward adds 7 t to gx for each tensor t, and t + gy
+ *   to a sum of the group, in the place of w.
+ * - toy_add_shape() gives it shapes: a microbatch has as many words as its
+ *   shape, in the shape's bank.
+ * - With `wgrad` its weight gradients run later: the backward keeps gy in the
+ *   set, and a pass of its own adds to w.
+ *
+ * Each set of buffers has sums of its own: between microbatches on different
+ * streams there is no order but the library's.  It runs on the driver named by
+ * GRAPHHOOKS_TEST_DRIVER, the software device unless that says cuda.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,16 +24,26 @@
 #define SUPPORT_TOY_H
 
 #include <graphhooks.h>
+#include <graphhooks/offload.h>
 
 #include "driver/driver.h"
 #include "softcuda/softcuda.h"
+#include "support/lender.h"
 
 #include <stdbool.h>
 
 #define TOY_MAX_PARTS 16
-#define TOY_MAX_SETS 16
-#define TOY_MAX_FEEDS 16
+#define TOY_MAX_MODULES 4
+#define TOY_MAX_TENSORS 4
+#define TOY_MAX_CHUNKS 2
+#define TOY_MAX_SHAPES 64
 #define TOY_STREAMS 3
+#define TOY_MAX_FEEDS (8 * TOY_STREAMS) /* microbatches; 8 may be in flight */
+#define TOY_MAX_SETS (8 + 2 * TOY_MAX_FEEDS) /* of a toy that offloads */
+
+/* The modules of a layer, in turn in its first part and in its second. */
+extern const uint32_t toy_modules[TOY_MAX_MODULES];
+#define TOY_MODULES "core_attn,own_a,own_b" /* but the last */
 
 /* What a badly behaved host does inside a pass that is being recorded. */
 enum toy_mischief {
@@ -49,23 +66,30 @@ enum toy_wgrad {
                          the first segment's in its backward */
 };
 
+struct toy;
+
 struct toy_options {
     uint32_t layers;            /* of two parts each */
     const gh_layer_desc *layer; /* what each is, for passes made by hand;
                                    NULL: dense */
-    uint32_t chunks;            /* of equal numbers of layers, for passes made
-                                   by hand; 0: 1 */
+    uint32_t chunks;            /* of equal numbers of layers; 0: 1 */
     uint32_t elems;             /* uint32_t per buffer */
     uint32_t max_slots;         /* the session's, and sets of buffers; 0: 8 */
-    uint32_t in_flight;         /* microbatches; 0: 1 */
-    uint32_t streams;   /* microbatch m runs on stream m % streams; 0: 1 */
+    uint32_t in_flight;         /* microbatches, at most 8; 0: 1 */
+    uint32_t streams;           /* that microbatches take in turn; 0: 1 */
     bool blocking;      /* blocking streams, which the legacy one waits for */
     bool legacy;        /* everything on the legacy default stream */
     bool copied_inputs; /* between segments too, not only at the ends */
     bool moving_inputs; /* hand over between segments by buffers that move */
+    bool by_capacity;   /* inputs have what a microbatch has, and shapes what
+                           there may be */
     bool free_running;  /* does not wait for the device after a step */
+    bool waits;         /* waits for the device after each pass */
     bool raw;    /* nothing but the sums is written before the first step */
     bool padded; /* buffers are handed over with the padding after them */
+    bool last_first;   /* backwards in the other order */
+    bool side_by_side; /* those in flight in turn, segment by segment */
+    bool evaluates;    /* a forward without a backward, before each */
     const char *scope, *granularity;
     const char *family;             /* of every layer; NULL: none */
     const char *const *environment; /* NULL: an empty one */
@@ -74,7 +98,43 @@ struct toy_options {
     enum toy_wgrad wgrad;
     uint32_t wgrad_lag; /* LATER: how many microbatches later */
     uint32_t warmup_steps;
+
+    uint32_t modules;        /* groups of a layer; 0: it does not offload */
+    uint32_t tensors;        /* of a group; each has half of the one before */
+    gh_offload_desc offload; /* struct_size 0: all modules, from 4 bytes */
+    bool flushes;            /* calls gh_flush_delayed after each pass */
+    gh_status (*flush)(struct toy *); /* instead; NULL: none */
+    bool across;       /* group 0 is read and committed by the layer's second
+                          part, and loaded by its backward */
+    bool loads_across; /* only the latter */
+    bool at_once;      /* a pass commits and releases at its end */
+    bool own;          /* groups lie where the host's allocator puts them */
+    bool views;  /* the same: the tensors of a group begin together, so that
+                    the first has all of them */
+    bool unlent; /* the same, and no service says when they are free */
 };
+
+/* After each call of graphhooks/offload.h that the host makes, and, with
+ * watches_entries, after it has entered a pass whose parts it runs. */
+enum toy_call {
+    TOY_SAVE,
+    TOY_COMMIT,
+    TOY_LOAD,
+    TOY_RELEASE,
+    TOY_ENTER
+};
+enum toy_answer {
+    TOY_GO_ON,
+    TOY_AGAIN, /* cancel, and enter the same pass again */
+    TOY_STOP   /* cancel, and give the step up */
+};
+typedef enum toy_answer toy_watch_fn(struct toy *toy, enum toy_call call,
+                                     uint32_t layer, uint32_t module,
+                                     uint32_t microbatch);
+
+/* Where the first tensors of a layer's groups are, by set. */
+typedef gh_offload_tensor toy_tensors[TOY_MAX_SETS][TOY_MAX_PARTS]
+                                     [TOY_MAX_TENSORS];
 
 struct toy {
     struct toy_options options;
@@ -90,11 +150,23 @@ struct toy {
     uint32_t n_parts, n_sets;
 
     gh_session *session; /* NULL: eager, without the library */
-    gh_segment segments[2 * TOY_MAX_PARTS];
+    gh_segment segments[4 * TOY_MAX_PARTS];
     uint32_t n_segments;
-    uint32_t set_of[TOY_MAX_FEEDS]; /* by microbatch */
-    uint32_t taken;                 /* bit i: set i is in use */
+    uint32_t set_of[TOY_MAX_CHUNKS][TOY_MAX_FEEDS]; /* by microbatch */
     uint32_t step;
+    uint32_t *sums;       /* expected */
+    uint32_t *kept_sums;  /* the same and the device's, before the step */
+    gh_decision decision; /* of the last pass that was entered */
+    void *group;          /* of the passes; NULL: not said */
+
+    uint32_t words[TOY_MAX_FEEDS]; /* of a microbatch; 0: options.elems */
+    struct {
+        uint32_t bank, elems;
+    } shapes[TOY_MAX_SHAPES];
+    uint32_t n_shapes;
+    uint32_t shape_of[TOY_MAX_FEEDS];
+    uint32_t less;         /* by_capacity: words that a microbatch lacks */
+    uint32_t short_checks; /* compared passes whose input was no shape's */
 
     enum toy_mischief mischief; /* done in the pass below */
     uint32_t mischief_segment;
@@ -103,7 +175,34 @@ struct toy {
     bool lies_when_checked; /* runs a wrong part in a GH_REASON_CHECK pass */
     bool forgets;           /* the last part of each forward pass */
     uint32_t reruns;
-    gh_error err; /* of the last call that failed */
+
+    struct lender lender;     /* of groups that are the host's own */
+    gh_host_services host;    /* the options', and the lender's */
+    bool grows;               /* the groups alone are twice as large */
+    bool evaluates_only;      /* no backward, and no forward for it */
+    bool loads_nothing;       /* the backward reads no groups */
+    uint32_t trained_modules; /* that training saves; 0: all; more than there
+                                 are: none */
+    toy_watch_fn *watch;      /* NULL: none */
+    bool watches_entries;
+    void *user;
+    struct {
+        uint32_t layer, k;
+        struct lent_block *block;
+    } pending[TOY_MAX_PARTS * TOY_MAX_MODULES]; /* at_once */
+    uint32_t n_pending;
+    bool tries_again; /* a pass whose call fails is cancelled, entered again */
+    /* By direction: where they are, and where a recording was told, which is
+     * where its replay has them. */
+    toy_tensors across[2], recorded[2];
+    void *at[TOY_MAX_PARTS][TOY_MAX_MODULES];      /* the last first address,
+                                                      forward */
+    void *back_at[TOY_MAX_PARTS][TOY_MAX_MODULES]; /* and backward */
+    uint64_t calls;     /* to graphhooks/offload.h, in this step */
+    const char *at_end; /* toy_configure() as the step ends; NULL: nothing */
+    bool stopped;       /* by the watch */
+    bool has_added;     /* a backward of this step to a sum */
+    gh_error err;       /* of the last call that failed */
 };
 
 /* A driver and a device; false with the reason for skip_all(). */
@@ -120,20 +219,35 @@ gh_status toy_attach(struct toy *toy);
 void toy_detach(struct toy *toy);
 void toy_close(struct toy *toy);
 
-/* One training step; the text of a failure is in toy->err. */
+/* One training step, with gh_iteration_end; the text of a failure is in
+ * toy->err.  Of a step that is watched, and fails or is stopped, the sums are
+ * as before. */
 gh_status toy_step(struct toy *toy, uint32_t microbatches);
+/* The parts of it. */
+gh_status toy_forward(struct toy *toy, uint32_t m);
+gh_status toy_backward(struct toy *toy, uint32_t m);
+gh_status toy_end_step(struct toy *toy);
+/* A shape of so many words, in a bank of its own; of bank 0 where `desc` is
+ * NULL.  Returns its index here. */
+uint32_t toy_add_shape(struct toy *toy, uint32_t elems,
+                       const gh_bank_desc *desc);
+/* The same with a plain bank of so many tokens. */
+uint32_t toy_add_tokens(struct toy *toy, uint32_t elems);
+/* A step, or a forward, of microbatches of these shapes. */
+gh_status toy_step_shapes(struct toy *toy, const uint32_t *shapes, uint32_t n);
+gh_status toy_forward_shape(struct toy *toy, uint32_t m, uint32_t shape);
+
 /* Enters and exits a pass, with no work in between; one that is refused has
  * action UINT32_MAX and no slot. */
 gh_decision toy_empty_pass(struct toy *toy, const gh_pass *pass);
 /* Whether an enter fails, and leaves a decision as it was, that is `tail`
  * bytes larger than this release's; at most 16. */
 bool toy_keeps_decision(struct toy *toy, const gh_pass *pass, uint32_t tail);
-/* A hash of every weight; waits for the device. */
-uint64_t toy_hash(struct toy *toy);
-/* What toy_hash() must give after these steps, computed on the host. */
-uint64_t toy_expect(const struct toy_options *options, const uint32_t *steps,
-                    uint32_t n_steps);
+/* Whether every sum is what it must be; waits for the device. */
+bool toy_is_exact(struct toy *toy);
 
+gh_bank_stats toy_bank_stats(struct toy *toy, uint32_t shape);
+gh_offload_stats toy_moved(struct toy *toy);
 gh_stats toy_stats(struct toy *toy);
 /* Passes that ran eagerly for a reason. */
 uint64_t toy_eager(struct toy *toy, gh_reason reason);
@@ -163,8 +277,6 @@ uint32_t toy_segments(gh_session *session, uint32_t chunks,
 gh_buffer toy_buffer(CUdeviceptr address, uint64_t bytes, uint32_t flags);
 /* From one buffer of so many words to the next. */
 uint64_t toy_stride(uint32_t elems);
-/* The next word of a hash. */
-uint64_t toy_fold(uint64_t hash, uint32_t word);
 /* d = f * a + b + k, of n words; b 0: nothing. */
 CUresult toy_mix(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
                  uint32_t f, uint32_t k, uint32_t n, CUstream stream);

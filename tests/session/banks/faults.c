@@ -3,7 +3,7 @@
  * are right, or a sentence says that they are not to be had; nothing is left.
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "support/shapes.h"
+#include "support/toy.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -33,42 +33,46 @@ static struct outcome run(const char *entry, uint64_t n)
 {
     static const char *const two[] = { "GRAPHHOOKS_LOG=off",
                                        "GRAPHHOOKS_MAX_BANKS=2", NULL };
-    const struct shapes_options options = { .elems = 96,
-                                            .slots = 2,
-                                            .in_flight = 2,
-                                            .streams = 3,
-                                            .by_capacity = true,
-                                            .environment = two };
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 96,
+                                         .max_slots = 2,
+                                         .in_flight = 2,
+                                         .streams = 3,
+                                         .by_capacity = true,
+                                         .environment = two };
     struct outcome outcome = { .well = false };
     gh_status status = GH_OK;
     softcuda_calls_fn *calls;
     softcuda_counts counts;
     char settings[96];
     const char *reason;
-    struct shapes s;
+    struct toy s;
 
-    if (!shapes_open(&s, &options, &reason)) {
+    if (!toy_open(&s, &options, &reason)) {
         return outcome;
     }
-    shapes_add_tokens(&s, 96);
-    shapes_add_tokens(&s, 64);
-    shapes_add_tokens(&s, 24);
+    if (toy_attach(&s) != GH_OK) {
+        toy_close(&s);
+        return outcome;
+    }
+    toy_add_tokens(&s, 96);
+    toy_add_tokens(&s, 64);
+    toy_add_tokens(&s, 24);
     snprintf(settings, sizeof(settings), "SEED=2 RACES=1 FAIL=%s:%llu:999",
              entry, (unsigned long long)n);
-    toy_configure(&s.toy, n == 0 ? "SEED=2 RACES=1" : settings);
+    toy_configure(&s, n == 0 ? "SEED=2 RACES=1" : settings);
     for (uint32_t step = 0; step < N_STEPS && status == GH_OK; step++) {
         s.less = step;
-        status = shapes_step(&s, orders[step], 3);
+        status = toy_step_shapes(&s, orders[step], 3);
     }
-    calls = (softcuda_calls_fn *)toy_control(&s.toy, "softcuda_calls");
+    calls = (softcuda_calls_fn *)toy_control(&s, "softcuda_calls");
     outcome.calls = calls(entry);
-    outcome.well = status != GH_OK
-                       ? s.err.text[0] != '\0'
-                       : shapes_are_exact(&s) && toy_races(&s.toy) == 0;
+    outcome.well = status != GH_OK ? s.err.text[0] != '\0'
+                                   : toy_is_exact(&s) && toy_races(&s) == 0;
     snprintf(outcome.text, sizeof(outcome.text), "%s",
              status == GH_OK ? "" : s.err.text);
-    shapes_close(&s);
-    counts = toy_counts(&s.toy);
+    toy_close(&s);
+    counts = toy_counts(&s);
     outcome.clean = counts.device_bytes == 0 && counts.execs == 0 &&
                     counts.events == 0 && counts.graphs == 0;
     return outcome;

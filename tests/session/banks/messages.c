@@ -30,12 +30,12 @@ static void test_a_recording_says_its_bank(void)
                                     .record_begin = record_begin,
                                     .record_end = record_end };
 
-    if (!banks_start(&(struct shapes_options){ .elems = 512, .host = &host })) {
+    if (!banks_start(&(struct toy_options){ .elems = 512, .host = &host })) {
         return;
     }
-    shapes_add(&s, 512, NULL);
-    shapes_add_tokens(&s, 256);
-    shapes_add_tokens(&s, 128);
+    toy_add_shape(&s, 512, NULL);
+    toy_add_tokens(&s, 256);
+    toy_add_tokens(&s, 128);
     banks_step(1);
     banks_step(1);
     is_int(told[0], 1u << 1, "a host hears of which bank a recording is");
@@ -61,12 +61,12 @@ static void test_what_is_said(void)
                                         "GRAPHHOOKS_MAX_BANKS=1", NULL };
     const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
 
-    if (!banks_start(&(struct shapes_options){
+    if (!banks_start(&(struct toy_options){
             .elems = 512, .host = &host, .environment = loud })) {
         return;
     }
-    shapes_add_tokens(&s, 512);
-    shapes_add_tokens(&s, 256);
+    toy_add_tokens(&s, 512);
+    toy_add_tokens(&s, 256);
     banks_step(0);
     banks_step(0);
     banks_step(1);
@@ -89,15 +89,15 @@ static void test_what_is_said(void)
 static void give_up(void)
 {
     const gh_pass pass = { .struct_size = sizeof(pass),
-                           .stream = s.toy.streams[0],
-                           .bank = s.bank[0] };
+                           .stream = s.streams[0],
+                           .bank = s.shapes[0].bank };
     gh_decision d = { .struct_size = sizeof(d) };
 
-    if (gh_layer_enter(s.toy.session, &pass, &d, &s.err) != GH_OK ||
+    if (gh_layer_enter(s.session, &pass, &d, &s.err) != GH_OK ||
         d.action != GH_ACTION_RECORD) {
         ok(false, "a pass is recorded: %s", s.err.text);
     }
-    gh_layer_cancel(s.toy.session, NULL);
+    gh_layer_cancel(s.session, NULL);
 }
 
 /* What is noted of a pass is said at the end of the step.  Its bank, and with
@@ -110,19 +110,19 @@ static void test_what_is_said_of_a_bank_that_gave_way(void)
     const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
 
     heard[0] = '\0';
-    if (!banks_start(&(struct shapes_options){
+    if (!banks_start(&(struct toy_options){
             .elems = 512, .host = &host, .environment = loud })) {
         return;
     }
-    shapes_add_tokens(&s, 512);
-    shapes_add_tokens(&s, 256);
+    toy_add_tokens(&s, 512);
+    toy_add_tokens(&s, 256);
     for (int step = 0; step < 3; step++) {
         give_up();
-        shapes_end(&s);
+        toy_end_step(&s);
     }
     give_up();
     banks_step(1);
-    is_int(shapes_stats(&s, 0).evictions, 1,
+    is_int(toy_bank_stats(&s, 0).evictions, 1,
            "a bank gives way in the step in which its pass has failed");
     banks_finish("failed");
     ok(strstr(heard, "layer 0 attn..mlp forward, slot 0, bank 1 (512) has not "
@@ -139,20 +139,20 @@ static void test_the_trace(void)
     struct trace_file trace;
 
     if (!trace_file_open(&trace, "warn") ||
-        !banks_start(&(struct shapes_options){
+        !banks_start(&(struct toy_options){
             .elems = 512, .host = &host, .environment = trace.environment })) {
         return;
     }
     heard[0] = '\0';
-    shapes_add(&s, 512, NULL);
-    shapes_add_tokens(&s, 256);
-    shapes_add(&s, 128, &plain);
+    toy_add_shape(&s, 512, NULL);
+    toy_add_tokens(&s, 256);
+    toy_add_shape(&s, 128, &plain);
     banks_step(0);
-    shapes_step(&s, both, 2);
-    shapes_step(&s, both, 2);
-    s.elems[1] = 192; /* as a host that forgets to declare a bank */
+    toy_step_shapes(&s, both, 2);
+    toy_step_shapes(&s, both, 2);
+    s.shapes[1].elems = 192; /* as a host that forgets to declare a bank */
     banks_step(1);
-    s.elems[1] = 256;
+    s.shapes[1].elems = 256;
     banks_finish("trace");
     is_int(trace_file_count(&trace, "\"name\":\"record forward layer 0 bank1 "
                                     "mb0 slot0\""),

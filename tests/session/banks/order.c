@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/orders.h"
-#include "support/shapes.h"
+#include "support/toy.h"
 #include "tap/tap.h"
 
 #define N_STEPS 6
@@ -19,27 +19,31 @@ static struct outcome run(const void *options, const char *settings)
 {
     struct outcome outcome = { .exact = false };
     const char *reason;
-    struct shapes s;
+    struct toy s;
     bool ran = true;
 
-    if (!shapes_open(&s, options, &reason)) {
+    if (!toy_open(&s, options, &reason)) {
         return outcome;
     }
-    toy_configure(&s.toy, settings);
-    shapes_add_tokens(&s, 96);
-    shapes_add_tokens(&s, 64);
-    shapes_add_tokens(&s, 24);
+    if (toy_attach(&s) != GH_OK) {
+        toy_close(&s);
+        return outcome;
+    }
+    toy_configure(&s, settings);
+    toy_add_tokens(&s, 96);
+    toy_add_tokens(&s, 64);
+    toy_add_tokens(&s, 24);
     for (uint32_t step = 0; step < N_STEPS && ran; step++) {
         s.less = step * 5;
-        ran = shapes_step(&s, orders[step], 5) == GH_OK;
+        ran = toy_step_shapes(&s, orders[step], 5) == GH_OK;
     }
-    outcome.exact = ran && shapes_are_exact(&s);
-    outcome.races = toy_races(&s.toy);
-    outcome.waits = toy_counts(&s.toy).waits;
+    outcome.exact = ran && toy_is_exact(&s);
+    outcome.races = toy_races(&s);
+    outcome.waits = toy_counts(&s).waits;
     for (uint32_t i = 0; i < 3; i++) {
-        outcome.evictions += shapes_stats(&s, i).evictions;
+        outcome.evictions += toy_bank_stats(&s, i).evictions;
     }
-    shapes_close(&s);
+    toy_close(&s);
     return outcome;
 }
 
@@ -48,13 +52,14 @@ int main(void)
     static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const char *const two[] = { "GRAPHHOOKS_LOG=off",
                                        "GRAPHHOOKS_MAX_BANKS=2", NULL };
-    struct shapes_options options = { .elems = 96,
-                                      .slots = 2,
-                                      .in_flight = 2,
-                                      .streams = 3,
-                                      .by_capacity = true,
-                                      .free_running = true,
-                                      .environment = quiet };
+    struct toy_options options = { .layers = 2,
+                                   .elems = 96,
+                                   .max_slots = 2,
+                                   .in_flight = 2,
+                                   .streams = 3,
+                                   .by_capacity = true,
+                                   .free_running = true,
+                                   .environment = quiet };
     const struct orders three = { "three banks", run, &options, .least = 10 };
     const struct orders evicts = { "two of three", run, &options, .least = 10 };
     const uint32_t n = orders_seeds(500);

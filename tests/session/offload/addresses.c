@@ -14,8 +14,7 @@
 
 /* No forward can be recorded, and the backward is with memory for the largest
  * group there is, while this one waits in memory for a small one. */
-static void backward_alone(const struct saver_options *options,
-                           const char *what)
+static void backward_alone(const struct toy_options *options, const char *what)
 {
     uint64_t replays;
 
@@ -24,22 +23,26 @@ static void backward_alone(const struct saver_options *options,
     }
     steps(1, 1);
     sv.words[0] = options->elems / 2;
-    toy_configure(&sv.toy, "RACES=1 FAIL=cuStreamBeginCapture:1");
+    toy_configure(&sv, "RACES=1 FAIL=cuStreamBeginCapture:1");
     ok(steps(1, 1) && is_right(),
        "%s: a backward is recorded after an eager forward", what);
-    replays = saver_stats(&sv).replays;
+    replays = toy_stats(&sv).replays;
     ok(steps(2, 1) && is_right(), "%s: and training goes on", what);
-    is_int(saver_stats(&sv).replays - replays, 2, "%s: with a graph", what);
-    saver_close(&sv);
+    is_int(toy_stats(&sv).replays - replays, 2, "%s: with a graph", what);
+    toy_close(&sv);
 }
 
 static void test_recorded_backward_alone(void)
 {
-    struct saver_options o = { .layers = 1, .modules = 2, .tensors = 3,
-                               .elems = 256, .environment = silent,
-                               .own = true };
+    struct toy_options o = { .layers = 1,
+                             .modules = 2,
+                             .tensors = 3,
+                             .elems = 256,
+                             .environment = silent,
+                             .own = true };
 
-    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+    o.offload = (gh_offload_desc){ .struct_size = 1,
+                                   .modules = TOY_MODULES,
                                    .min_bytes = 512 };
     backward_alone(&o, "small tensors stay");
     o.unlent = true;
@@ -53,10 +56,14 @@ static void test_recorded_backward_alone(void)
 static void test_recorded_before_the_largest(void)
 {
     static const uint32_t words[] = { 64, 256, 64, 256 };
-    struct saver_options o = { .layers = 1, .modules = 2, .tensors = 2,
-                               .elems = 256, .in_flight = 2,
-                               .environment = silent, .own = true,
-                               .unlent = true };
+    struct toy_options o = { .layers = 1,
+                             .modules = 2,
+                             .tensors = 2,
+                             .elems = 256,
+                             .in_flight = 2,
+                             .environment = silent,
+                             .own = true,
+                             .unlent = true };
 
     if (!open_with(&o)) {
         return;
@@ -69,8 +76,8 @@ static void test_recorded_before_the_largest(void)
     memcpy(sv.words, words, sizeof(words));
     ok(steps(2, 4) && is_right(),
        "a backward is recorded with the memory that its forward's graph has");
-    ok(saver_stats(&sv).replays > 0, "and both are replayed");
-    saver_close(&sv);
+    ok(toy_stats(&sv).replays > 0, "and both are replayed");
+    toy_close(&sv);
 }
 
 /* ---- a group that a recorded pass ends ---------------------------------- */
@@ -78,28 +85,35 @@ static void test_recorded_before_the_largest(void)
 /* The second part of a layer commits what its first has saved eagerly.  The
  * first step has one microbatch, and there is pinned memory for its groups,
  * those of five layers: another's stay. */
-static const struct saver_options across = {
-    .layers = 6, .modules = 1, .tensors = 1, .elems = 128, .in_flight = 2,
-    .granularity = "part", .scope = "mlp", .across = true,
-    .offload = { .struct_size = 1, .modules = SAVER_ALL, .min_bytes = 512,
-                 .pool_bytes = 5 * 512 }
-};
+static const struct toy_options across = { .layers = 6,
+                                           .modules = 1,
+                                           .tensors = 1,
+                                           .elems = 128,
+                                           .in_flight = 2,
+                                           .granularity = "part",
+                                           .scope = "mlp",
+                                           .across = true,
+                                           .offload = { .struct_size = 1,
+                                                        .modules = TOY_MODULES,
+                                                        .min_bytes = 512,
+                                                        .pool_bytes =
+                                                            5 * 512 } };
 
 static uint32_t n_recorded;
 
-static enum saver_answer count_commits(struct saver *saver,
-                                       enum saver_call call, uint32_t layer,
-                                       uint32_t module, uint32_t microbatch)
+static enum toy_answer count_commits(struct toy *host, enum toy_call call,
+                                     uint32_t layer, uint32_t module,
+                                     uint32_t microbatch)
 {
     (void)module;
-    n_recorded += call == SAVER_COMMIT && layer == 0 && microbatch == 1 &&
-                  saver->decision.action == GH_ACTION_RECORD;
-    return SAVER_GO_ON;
+    n_recorded += call == TOY_COMMIT && layer == 0 && microbatch == 1 &&
+                  host->decision.action == GH_ACTION_RECORD;
+    return TOY_GO_ON;
 }
 
 static void test_saved_elsewhere(void)
 {
-    struct saver_options o = across;
+    struct toy_options o = across;
     uint64_t replays;
 
     o.environment = silent;
@@ -112,14 +126,14 @@ static void test_saved_elsewhere(void)
     ok(steps(1, 2) && is_right() && n_recorded == 1,
        "a part is recorded that commits a group without pinned memory");
     sv.watch = NULL;
-    replays = saver_stats(&sv).replays;
+    replays = toy_stats(&sv).replays;
     ok(steps(1, 2) && is_right(), "it is right where there is none again");
-    is_int(saver_stats(&sv).replays - replays, 2 * 2 * 6 - 5,
+    is_int(toy_stats(&sv).replays - replays, 2 * 2 * 6 - 5,
            "and all are replayed but backwards that would wait for a copy");
     sv.words[0] = 64; /* does not go */
     ok(steps(1, 2) && is_right(),
        "where the group goes, no graph looks for it where it was");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* Each step the group is loaded eagerly by the layer's second part, from
@@ -128,11 +142,16 @@ static void test_saved_elsewhere(void)
 static void loaded_elsewhere(bool unlent, uint32_t more, const char *what)
 {
     static const uint32_t words[] = { 64, 256, 64, 64 };
-    struct saver_options o = { .layers = 2, .modules = 2, .tensors = 2,
-                               .elems = 256, .in_flight = 2,
-                               .granularity = "part", .scope = "attn",
-                               .environment = silent, .own = true,
-                               .loads_across = true };
+    struct toy_options o = { .layers = 2,
+                             .modules = 2,
+                             .tensors = 2,
+                             .elems = 256,
+                             .in_flight = 2,
+                             .granularity = "part",
+                             .scope = "attn",
+                             .environment = silent,
+                             .own = true,
+                             .loads_across = true };
 
     o.unlent = unlent;
     o.offload = (gh_offload_desc){ .struct_size = 1, .modules = "own_b",
@@ -143,21 +162,21 @@ static void loaded_elsewhere(bool unlent, uint32_t more, const char *what)
     memcpy(sv.words, words, sizeof(words));
     steps(1, 2);
     /* The forwards of both layers, and of both microbatches, stay eager. */
-    toy_configure(&sv.toy, "RACES=1 FAIL=cuStreamBeginCapture:1,"
-                           "cuStreamBeginCapture:2,cuStreamBeginCapture:3,"
-                           "cuStreamBeginCapture:4");
+    toy_configure(&sv, "RACES=1 FAIL=cuStreamBeginCapture:1,"
+                       "cuStreamBeginCapture:2,cuStreamBeginCapture:3,"
+                       "cuStreamBeginCapture:4");
     ok(steps(1, 2) && is_right(), "%s: a part is recorded that releases it",
        what);
-    toy_configure(&sv.toy, "RACES=1");
+    toy_configure(&sv, "RACES=1");
     for (uint32_t i = 0; i < 4; i++) {
         sv.words[0] = i % 2 == 0 ? more : 64;
         for (uint32_t taken = 0; taken < 8; taken++) {
-            lender_find(&sv.lender, 512, sv.toy.streams[0]);
+            lender_find(&sv.lender, 512, sv.streams[0]);
         }
         steps(1, 1 + i);
     }
     ok(is_right(), "%s: no graph looks for it where it was", what);
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void test_loaded_elsewhere(void)

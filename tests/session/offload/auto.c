@@ -14,30 +14,28 @@
 #define LAYERS 4u
 #define GROUP_BYTES (1024u + 512u) /* two tensors of 256 and of 128 words */
 
-static const struct saver_options four_layers = { .layers = 4,
-                                                  .modules = 3,
-                                                  .tensors = 2,
-                                                  .elems = 256,
-                                                  .in_flight = 3 };
+static const struct toy_options four_layers = {
+    .layers = 4, .modules = 3, .tensors = 2, .elems = 256, .in_flight = 3
+};
 
 static uint32_t n_leaks;
 
 static void finish(void)
 {
-    saver_detach(&sv);
+    toy_detach(&sv);
     n_leaks += left_over() != 0;
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* ---- auto ------------------------------------------------------------------- */
 
 static const char *const told[] = { "GRAPHHOOKS_LOG=info", NULL };
 
-static void test_auto_of(struct saver_options o, const char *what)
+static void test_auto_of(struct toy_options o, const char *what)
 {
     gh_stats stats;
 
-    o.offload = asks(SAVER_ALL);
+    o.offload = asks(TOY_MODULES);
     o.offload.fraction = "auto";
     o.environment = told;
     o.host = &hearing;
@@ -46,7 +44,7 @@ static void test_auto_of(struct saver_options o, const char *what)
     }
     ok(trains(), "auto, %s: every sum is exact, and nothing is raced for",
        what);
-    stats = saver_stats(&sv);
+    stats = toy_stats(&sv);
     ok(stats.replays > 0, "auto, %s: %llu passes are replayed", what,
        (unsigned long long)stats.replays);
     is_int(times_said("offload: foreseen: "), 1,
@@ -58,7 +56,7 @@ static void test_auto_of(struct saver_options o, const char *what)
 
 static void test_auto(void)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     test_auto_of(o, "layers");
     o.granularity = "part";
@@ -83,26 +81,25 @@ static void test_auto(void)
 static void test_auto_takes_a_step(void)
 {
     static const uint32_t counts[] = { 3, 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t events;
 
-    o.offload = asks(SAVER_ALL);
+    o.offload = asks(TOY_MODULES);
     o.offload.fraction = "auto";
     if (!open_with(&o)) {
         return;
     }
     run_steps(counts, 2);
-    is_int(saver_stats(&sv).recordings, 0,
+    is_int(toy_stats(&sv).recordings, 0,
            "with auto nothing is recorded before its times are known");
-    events = toy_counts(&sv.toy).events;
-    ok(run_steps(counts, 2) && saver_is_exact(&sv) &&
-           saver_stats(&sv).recordings > 0,
+    events = toy_counts(&sv).events;
+    ok(run_steps(counts, 2) && toy_is_exact(&sv) &&
+           toy_stats(&sv).recordings > 0,
        "and then it is");
-    ok(toy_counts(&sv.toy).events < events + 50,
+    ok(toy_counts(&sv).events < events + 50,
        "the events that measure are gone after the step: %llu, and %llu "
        "before",
-       (unsigned long long)toy_counts(&sv.toy).events,
-       (unsigned long long)events);
+       (unsigned long long)toy_counts(&sv).events, (unsigned long long)events);
     finish();
 }
 
@@ -111,21 +108,21 @@ static void test_auto_and_freeze(void)
 {
     static const char *const frozen[] = { "GRAPHHOOKS_FREEZE=1", NULL };
     static const uint32_t counts[] = { 3, 3, 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t recordings;
 
-    o.offload = asks(SAVER_ALL);
+    o.offload = asks(TOY_MODULES);
     o.offload.fraction = "auto";
     o.environment = frozen;
     if (!open_with(&o)) {
         return;
     }
     run_steps(counts, 3);
-    recordings = saver_stats(&sv).recordings;
+    recordings = toy_stats(&sv).recordings;
     ok(recordings > 0, "the step after a profile of two records, frozen or not");
-    ok(run_steps(counts, 2) && saver_is_exact(&sv) &&
-           saver_stats(&sv).recordings == recordings &&
-           saver_stats(&sv).replays > 0,
+    ok(run_steps(counts, 2) && toy_is_exact(&sv) &&
+           toy_stats(&sv).recordings == recordings &&
+           toy_stats(&sv).replays > 0,
        "and those after it replay");
     finish();
 }
@@ -134,7 +131,7 @@ static void test_auto_and_freeze(void)
 static double gap_with(uint32_t buffers, uint32_t streams)
 {
     static const uint32_t counts[] = { 4, 4 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     const char *text;
     double ms = 0.0;
 
@@ -150,7 +147,7 @@ static double gap_with(uint32_t buffers, uint32_t streams)
     if (!open_with(&o)) {
         return 0.0;
     }
-    ok(run_steps(counts, 2) && saver_is_exact(&sv), "rings of %u are measured",
+    ok(run_steps(counts, 2) && toy_is_exact(&sv), "rings of %u are measured",
        buffers);
     text = strstr(said, " ms or more from commit to load");
     while (text != NULL && text > said && text[-1] != ' ') {
@@ -179,21 +176,21 @@ static void test_auto_knows_waits(void)
 static void test_auto_without_events(void)
 {
     static const uint32_t counts[] = { 3, 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
-    o.offload = asks(SAVER_ALL);
+    o.offload = asks(TOY_MODULES);
     o.offload.fraction = "auto";
     o.host = &hearing;
     if (!open_with(&o)) {
         return;
     }
     run_steps(counts, 1);
-    toy_configure(&sv.toy, "FAIL=cuEventCreate:3:2 RACES=1");
-    ok(run_steps(counts, 3) && saver_is_exact(&sv),
+    toy_configure(&sv, "FAIL=cuEventCreate:3:2 RACES=1");
+    ok(run_steps(counts, 3) && toy_is_exact(&sv),
        "a step that cannot be timed is right: %s", sv.err.text);
     is_int(times_said("the step could not be timed: all groups go"), 1,
            "which is said: %s", said);
-    is_int(saver_moved(&sv).groups_offloaded, (LAYERS - 1) * MODULES,
+    is_int(toy_moved(&sv).groups_offloaded, (LAYERS - 1) * MODULES,
            "and all groups go that may");
     finish();
 }
@@ -201,32 +198,32 @@ static void test_auto_without_events(void)
 static uint64_t back_before, most_ahead;
 
 /* Copies back that were issued when the first group of a step is read. */
-static enum saver_answer watch_ahead(struct saver *saver, enum saver_call call,
-                                     uint32_t layer, uint32_t module,
-                                     uint32_t microbatch)
+static enum toy_answer watch_ahead(struct toy *host, enum toy_call call,
+                                   uint32_t layer, uint32_t module,
+                                   uint32_t microbatch)
 {
-    const uint64_t now = saver_moved(saver).back_copies;
+    const uint64_t now = toy_moved(host).back_copies;
     static bool none_is_read;
 
     (void)layer;
     (void)module;
     (void)microbatch;
-    if (call == SAVER_COMMIT) {
+    if (call == TOY_COMMIT) {
         back_before = now;
         none_is_read = true;
     }
-    if (call == SAVER_LOAD && none_is_read) {
+    if (call == TOY_LOAD && none_is_read) {
         most_ahead = now - back_before;
         none_is_read = false;
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static void test_prefetch_of(uint32_t prefetch, uint32_t expected)
 {
     static const char *const eager[] = { "GRAPHHOOKS_ENABLE=0", NULL };
     static const uint32_t counts[] = { 2, 2, 2 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.layers = 8;
     o.modules = o.tensors = 1;
@@ -239,7 +236,7 @@ static void test_prefetch_of(uint32_t prefetch, uint32_t expected)
         return;
     }
     sv.watch = watch_ahead;
-    ok(run_steps(counts, 3) && saver_is_exact(&sv), "a prefetch of %u trains",
+    ok(run_steps(counts, 3) && toy_is_exact(&sv), "a prefetch of %u trains",
        prefetch);
     is_int(most_ahead, expected,
            "and %u groups are on their way when the first is read", expected);
@@ -258,7 +255,7 @@ static uint64_t waits_with(uint32_t in_flight, const char *const *environment,
                            uint32_t steps)
 {
     static const uint32_t counts[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t before;
 
     o.modules = o.tensors = 1;
@@ -271,11 +268,10 @@ static uint64_t waits_with(uint32_t in_flight, const char *const *environment,
         return 0;
     }
     run_steps(counts, steps);
-    before = toy_counts(&sv.toy).waits;
-    ok(run_steps(counts, 1) && saver_is_exact(&sv) &&
-           toy_races(&sv.toy) == 0,
+    before = toy_counts(&sv).waits;
+    ok(run_steps(counts, 1) && toy_is_exact(&sv) && toy_races(&sv) == 0,
        "%u copies out in flight train", in_flight);
-    before = toy_counts(&sv.toy).waits - before;
+    before = toy_counts(&sv).waits - before;
     finish();
     return before;
 }
@@ -285,7 +281,7 @@ static uint64_t own_waits_with(uint32_t in_flight)
 {
     static const char *const eager[] = { "GRAPHHOOKS_ENABLE=0", NULL };
     static const uint32_t three = 3;
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t before, waits;
 
     o.own = true;
@@ -298,13 +294,13 @@ static uint64_t own_waits_with(uint32_t in_flight)
         return 0;
     }
     run_steps(&three, 1);
-    toy_configure(&sv.toy, "SEED=3 RACES=1");
-    before = toy_counts(&sv.toy).waits;
+    toy_configure(&sv, "SEED=3 RACES=1");
+    before = toy_counts(&sv).waits;
     run_steps(&three, 1);
-    waits = toy_counts(&sv.toy).waits - before;
-    ok(saver_is_exact(&sv) && toy_races(&sv.toy) == 0,
+    waits = toy_counts(&sv).waits - before;
+    ok(toy_is_exact(&sv) && toy_races(&sv) == 0,
        "%u copies of the host's own memory in flight train", in_flight);
-    saver_close(&sv);
+    toy_close(&sv);
     return waits;
 }
 
@@ -339,7 +335,7 @@ static void test_in_flight(void)
 static void test_statistics(void)
 {
     static const uint32_t counts[] = { 3, 3, 3, 3, 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     gh_offload_stats moved;
 
     o.environment = told;
@@ -348,7 +344,7 @@ static void test_statistics(void)
         return;
     }
     run_steps(counts, 1);
-    moved = saver_moved(&sv);
+    moved = toy_moved(&sv);
     is_int(moved.saved_bytes,
            MODULES * (3 * (LAYERS - 1) * GROUP_BYTES - 2 * 2 * GROUP_BYTES),
            "device memory is saved as the decision says");
@@ -357,9 +353,9 @@ static void test_statistics(void)
     is_int(moved.pinned_peak, 3 * LAYERS * MODULES * GROUP_BYTES,
            "and more was in use in the first step, which moves all groups");
     ok(run_steps(counts, 3), "steps go on");
-    is_int(saver_moved(&sv).timed_steps, 0, "and none was timed so far");
-    ok(run_steps(counts, 3) && saver_is_exact(&sv), "the fifth is");
-    moved = saver_moved(&sv);
+    is_int(toy_moved(&sv).timed_steps, 0, "and none was timed so far");
+    ok(run_steps(counts, 3) && toy_is_exact(&sv), "the fifth is");
+    moved = toy_moved(&sv);
     is_int(moved.timed_steps, 1, "one step is timed");
     ok(moved.timed_ns > 0, "its copies take %llu ns, and %u waits %llu",
        (unsigned long long)moved.timed_ns, moved.stalls,
@@ -374,7 +370,7 @@ static void test_statistics(void)
         return;
     }
     run_steps(counts, 7);
-    is_int(saver_moved(&sv).timed_steps, 0, "without a log none is timed");
+    is_int(toy_moved(&sv).timed_steps, 0, "without a log none is timed");
     finish();
 }
 
@@ -383,7 +379,7 @@ static gh_offload_stats timed_with(uint32_t buffers, const char *enable)
 {
     static const uint32_t counts[] = { 4, 4, 4, 4, 4 };
     const char *const environment[] = { "GRAPHHOOKS_LOG=info", enable, NULL };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     gh_offload_stats moved = { 0 };
 
     o.layers = 6;
@@ -394,9 +390,9 @@ static gh_offload_stats timed_with(uint32_t buffers, const char *enable)
     o.environment = environment;
     o.host = &hearing;
     if (open_with(&o)) {
-        ok(run_steps(counts, 5) && saver_is_exact(&sv),
+        ok(run_steps(counts, 5) && toy_is_exact(&sv),
            "long copies are timed, %s", enable);
-        moved = saver_moved(&sv);
+        moved = toy_moved(&sv);
         finish();
     }
     return moved;
@@ -447,7 +443,7 @@ static void hook_group(gh_status (*call)(gh_session *, gh_offload_group *,
 
 static void fill(CUdeviceptr at, const gh_decision *d)
 {
-    sv.toy.drv.cuMemsetD32Async(at, 7, 128, (CUstream)d->stream);
+    sv.drv.cuMemsetD32Async(at, 7, 128, (CUstream)d->stream);
 }
 
 /* The pass of a layer: it reads its own group and writes the next one's, which
@@ -464,7 +460,7 @@ static void pass_forward(uint32_t l, bool late, const gh_decision *d)
         hook_group(gh_offload_save, l + 1, &at);
     }
     if (l + 1 < DEEP) {
-        sv.toy.drv.cuMemcpyDtoDAsync(at, sv.memory, 512, (CUstream)d->stream);
+        sv.drv.cuMemcpyDtoDAsync(at, sv.memory, 512, (CUstream)d->stream);
     }
     if (l > 0) {
         gh_offload_commit(sv.session, l, GH_MODULE_CORE_ATTN, &sv.err);
@@ -490,7 +486,7 @@ static void one_pass(uint32_t l, gh_direction direction, bool late)
     const gh_pass pass = { .struct_size = sizeof(pass),
                            .segment = l,
                            .direction = direction,
-                           .stream = sv.toy.streams[0] };
+                           .stream = sv.streams[0] };
     gh_decision d = { .struct_size = sizeof(d) };
 
     if (gh_layer_enter(sv.session, &pass, &d, &sv.err) != GH_OK) {
@@ -510,13 +506,13 @@ static void one_pass(uint32_t l, gh_direction direction, bool late)
 /* Milliseconds of a step in graphs.  The work of a forward takes 6, a copy 4. */
 static double step_with(bool late, const char *fraction, const char *modules)
 {
-    struct saver_options o = { .layers = DEEP,
-                               .modules = 1,
-                               .tensors = 1,
-                               .elems = 128,
-                               .offload = asks(modules),
-                               .environment = told,
-                               .host = &hearing };
+    struct toy_options o = { .layers = DEEP,
+                             .modules = 1,
+                             .tensors = 1,
+                             .elems = 128,
+                             .offload = asks(modules),
+                             .environment = told,
+                             .host = &hearing };
     softcuda_clock_fn *clock;
     softcuda_costs_fn *costs;
     uint64_t began = 0;
@@ -526,13 +522,13 @@ static double step_with(bool late, const char *fraction, const char *modules)
     if (!open_with(&o)) {
         return 0.0;
     }
-    toy_configure(&sv.toy, "RACES=1");
-    clock = (softcuda_clock_fn *)toy_control(&sv.toy, "softcuda_clock");
-    costs = (softcuda_costs_fn *)toy_control(&sv.toy, "softcuda_costs");
+    toy_configure(&sv, "RACES=1");
+    clock = (softcuda_clock_fn *)toy_control(&sv, "softcuda_clock");
+    costs = (softcuda_costs_fn *)toy_control(&sv, "softcuda_costs");
     is_int(costs("set 6000000\ncopy out 4000000\ncopy back 4000000\n"), 0,
            "the work takes longer than the copies");
     for (int step = 0; step < 7; step++) {
-        sv.toy.drv.cuCtxSynchronize();
+        sv.drv.cuCtxSynchronize();
         began = clock();
         for (uint32_t l = 0; l < DEEP; l++) {
             one_pass(l, GH_FORWARD, late);
@@ -542,9 +538,9 @@ static double step_with(bool late, const char *fraction, const char *modules)
         }
         gh_iteration_end(sv.session, &sv.err);
     }
-    sv.toy.drv.cuCtxSynchronize();
+    sv.drv.cuCtxSynchronize();
     ms = (double)(clock() - began) / 1e6;
-    is_int(toy_races(&sv.toy), 0, "nothing is raced for");
+    is_int(toy_races(&sv), 0, "nothing is raced for");
     costs(NULL);
     finish();
     return ms;

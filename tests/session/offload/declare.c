@@ -2,7 +2,7 @@
  * A host that knows its groups declares them in the place of a first step.
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "support/saver.h"
+#include "support/toy.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -12,26 +12,26 @@
 #define MODULES 3
 #define GROUPS (LAYERS * MODULES)
 
-static struct saver sv;
+static struct toy sv;
 static const char *const at_once[] = { "GRAPHHOOKS_WARMUP_STEPS=0", NULL };
-static const struct saver_options options = { .layers = LAYERS,
-                                              .modules = MODULES,
-                                              .tensors = 2,
-                                              .elems = 256,
-                                              .in_flight = 3,
-                                              .environment = at_once };
+static const struct toy_options options = { .layers = LAYERS,
+                                            .modules = MODULES,
+                                            .tensors = 2,
+                                            .elems = 256,
+                                            .in_flight = 3,
+                                            .environment = at_once };
 
-static bool open_with(const struct saver_options *given)
+static bool open_with(const struct toy_options *given)
 {
     const char *reason;
 
-    if (!saver_open(&sv, given, &reason)) {
+    if (!toy_open(&sv, given, &reason)) {
         ok(false, "the host opens: %s", reason);
         return false;
     }
-    if (saver_attach(&sv) != GH_OK) {
+    if (toy_attach(&sv) != GH_OK) {
         ok(false, "the session opens: %s", sv.err.text);
-        saver_close(&sv);
+        toy_close(&sv);
         return false;
     }
     return true;
@@ -46,7 +46,7 @@ static void fill(gh_offload_declared groups[GROUPS])
         groups[i] = (gh_offload_declared){
             .struct_size = sizeof(groups[i]),
             .layer = i / MODULES,
-            .module = saver_modules[order[i % MODULES]],
+            .module = toy_modules[order[i % MODULES]],
             .segment = i / MODULES,
             .bytes = 4 * 256 + 4 * 128,
             .gap_ns = 1000,
@@ -62,11 +62,11 @@ static void test_declared_and_profiled_settle_the_same(void)
     if (!open_with(&options)) {
         return;
     }
-    saver_step(&sv, 4);
-    is_int(saver_stats(&sv).recordings, 0,
+    toy_step(&sv, 4);
+    is_int(toy_stats(&sv).recordings, 0,
            "a session that has to learn records nothing in its first step");
-    profiled = saver_moved(&sv);
-    saver_close(&sv);
+    profiled = toy_moved(&sv);
+    toy_close(&sv);
 
     if (!open_with(&options)) {
         return;
@@ -74,7 +74,7 @@ static void test_declared_and_profiled_settle_the_same(void)
     fill(groups);
     is_status(gh_offload_declare(sv.session, groups, GROUPS, 3, &sv.err),
               GH_OK, &sv.err, "groups are declared");
-    declared = saver_moved(&sv);
+    declared = toy_moved(&sv);
     is_int(declared.groups, profiled.groups, "as many as a profile finds");
     is_int(declared.groups_offloaded, profiled.groups_offloaded,
            "as many of them go");
@@ -84,16 +84,15 @@ static void test_declared_and_profiled_settle_the_same(void)
     ok(groups[GROUPS - 1].why != NULL &&
            strstr(groups[GROUPS - 1].why, "at once") != NULL,
        "the last of a module says that it is needed at once");
-    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
+    ok(toy_step(&sv, 4) == GH_OK && toy_is_exact(&sv),
        "the first step is exact");
-    ok(saver_stats(&sv).recordings > 0, "and records");
-    ok(saver_step(&sv, 5) == GH_OK && saver_is_exact(&sv),
-       "and so is the next");
-    ok(toy_races(&sv.toy) == 0, "nothing is raced for");
-    declared = saver_moved(&sv);
+    ok(toy_stats(&sv).recordings > 0, "and records");
+    ok(toy_step(&sv, 5) == GH_OK && toy_is_exact(&sv), "and so is the next");
+    ok(toy_races(&sv) == 0, "nothing is raced for");
+    declared = toy_moved(&sv);
     ok(declared.out_bytes > 0 && declared.out_bytes == declared.back_bytes,
        "all that goes comes back");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void test_what_is_not_declared_stays(void)
@@ -107,11 +106,11 @@ static void test_what_is_not_declared_stays(void)
     is_status(gh_offload_declare(sv.session, groups, GROUPS - MODULES, 3,
                                  &sv.err),
               GH_OK, &sv.err, "the groups of all layers but one are declared");
-    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
+    ok(toy_step(&sv, 4) == GH_OK && toy_is_exact(&sv),
        "a step with one more layer is exact");
-    is_int(saver_moved(&sv).groups_offloaded, GROUPS - 2 * MODULES,
+    is_int(toy_moved(&sv).groups_offloaded, GROUPS - 2 * MODULES,
            "none of its groups go");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void test_what_the_host_moves_has_no_rings(void)
@@ -129,11 +128,11 @@ static void test_what_the_host_moves_has_no_rings(void)
               GH_OK, &sv.err, "groups that the host moves are declared");
     ok(groups[0].why == NULL && groups[GROUPS - 1].why != NULL,
        "which of them go is settled as ever");
-    is_int(saver_moved(&sv).ring_bytes, 0, "they have no rings");
-    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
+    is_int(toy_moved(&sv).ring_bytes, 0, "they have no rings");
+    ok(toy_step(&sv, 4) == GH_OK && toy_is_exact(&sv),
        "a step that saves them is exact");
-    is_int(saver_moved(&sv).out_bytes, 0, "and the library moves nothing");
-    saver_close(&sv);
+    is_int(toy_moved(&sv).out_bytes, 0, "and the library moves nothing");
+    toy_close(&sv);
 }
 
 /* doc/hello-offload.c saves the group of the next layer. */
@@ -153,13 +152,13 @@ static void test_another_layers_pass_saves_it(void)
               "a group may be declared of another layer's pass");
     ok(groups[0].why == NULL && groups[MODULES].why == NULL,
        "and goes as ever");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* With one in flight the rings of a whole chunk hold as much as it saves. */
 static void test_passes_count(void)
 {
-    struct saver_options chunk = options;
+    struct toy_options chunk = options;
     gh_offload_declared groups[GROUPS];
 
     chunk.granularity = "chunk";
@@ -173,7 +172,7 @@ static void test_passes_count(void)
     gh_offload_declare(sv.session, groups, GROUPS, 2, &sv.err);
     ok(groups[0].why != NULL && strstr(groups[0].why, "rings") != NULL,
        "what one pass saves has a buffer for each group");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void refuse(gh_offload_declared *groups, uint32_t n, uint32_t in_flight,
@@ -228,7 +227,7 @@ static void test_bad_groups(void)
     fill(groups);
     groups[5].struct_size = 56;
     refuse(groups, GROUPS, 3, GH_ERR_ABI, "one size", "an uneven array");
-    is_int(saver_moved(&sv).groups, 0, "none of that has declared a group");
+    is_int(toy_moved(&sv).groups, 0, "none of that has declared a group");
 
     fill(groups);
     memset(newer, 0, sizeof(newer));
@@ -237,10 +236,10 @@ static void test_bad_groups(void)
     newer[0].known.struct_size = newer[1].known.struct_size = sizeof(newer[0]);
     is_status(gh_offload_declare(sv.session, &newer[0].known, 2, 3, &sv.err),
               GH_OK, &sv.err, "a host with a longer struct is understood");
-    is_int(saver_moved(&sv).groups, 2, "both of its groups are known");
+    is_int(toy_moved(&sv).groups, 2, "both of its groups are known");
     refuse(groups, GROUPS, 3, GH_ERR_STATE, "declared already",
            "a second time");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void test_out_of_turn(void)
@@ -253,13 +252,13 @@ static void test_out_of_turn(void)
         return;
     }
     fill(groups);
-    pass.stream = sv.toy.streams[0];
+    pass.stream = sv.streams[0];
     gh_layer_enter(sv.session, &pass, &decision, NULL);
     refuse(groups, GROUPS, 3, GH_ERR_STATE, "a pass is open", "an open pass");
     gh_layer_cancel(sv.session, NULL);
-    saver_step(&sv, 4);
+    toy_step(&sv, 4);
     refuse(groups, GROUPS, 3, GH_ERR_STATE, "already", "after a step");
-    saver_close(&sv);
+    toy_close(&sv);
     is_status(gh_offload_declare(NULL, groups, GROUPS, 3, NULL),
               GH_ERR_INVALID, NULL, "a session is needed");
 }
@@ -271,22 +270,21 @@ static void test_no_memory_for_rings(void)
     if (!open_with(&options)) {
         return;
     }
-    if (!sv.toy.soft) {
+    if (!sv.soft) {
         skip(4, "only the software device fails on demand");
-        saver_close(&sv);
+        toy_close(&sv);
         return;
     }
     fill(groups);
-    toy_configure(&sv.toy, "FAIL=cuMemAlloc:1:2");
+    toy_configure(&sv, "FAIL=cuMemAlloc:1:2");
     is_status(gh_offload_declare(sv.session, groups, GROUPS, 3, &sv.err),
               GH_ERR_NO_MEMORY, &sv.err, "a ring without memory is told");
-    toy_configure(&sv.toy, "");
+    toy_configure(&sv, "");
     ok(groups[0].why != NULL && strstr(groups[0].why, "no memory") != NULL,
        "its groups stay, and say so");
     ok(groups[1].why == NULL, "those of the others go");
-    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
-       "and the step is exact");
-    saver_close(&sv);
+    ok(toy_step(&sv, 4) == GH_OK && toy_is_exact(&sv), "and the step is exact");
+    toy_close(&sv);
 }
 
 /* The bytes of the rings of six groups, one a layer, whose copies take 1.2 times
@@ -297,7 +295,7 @@ static uint64_t rings_of(uint32_t flags)
     static const uint64_t gaps[] = { 7254000, 5974000, 4694000,
                                      3414000, 2134000, 854000 };
     gh_offload_declared groups[6];
-    struct saver_options o = options;
+    struct toy_options o = options;
     uint64_t bytes;
 
     o.layers = 6;
@@ -322,10 +320,9 @@ static uint64_t rings_of(uint32_t flags)
     for (uint32_t l = 0; l < 5; l++) {
         ok(groups[l].why == NULL, "that of layer %u goes", l);
     }
-    bytes = saver_moved(&sv).ring_bytes;
-    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
-       "and the step is exact");
-    saver_close(&sv);
+    bytes = toy_moved(&sv).ring_bytes;
+    ok(toy_step(&sv, 4) == GH_OK && toy_is_exact(&sv), "and the step is exact");
+    toy_close(&sv);
     return bytes;
 }
 

@@ -14,13 +14,13 @@
 static const char *const silent_delayed[] = { "GRAPHHOOKS_LOG=off",
                                               "GRAPHHOOKS_OFFLOAD_DELAY=1",
                                               NULL };
-static const struct saver_options small = { .layers = 4,
-                                            .modules = 2,
-                                            .tensors = 2,
-                                            .elems = 64,
-                                            .in_flight = 2,
-                                            .streams = 2,
-                                            .environment = silent };
+static const struct toy_options small = { .layers = 4,
+                                          .modules = 2,
+                                          .tensors = 2,
+                                          .elems = 64,
+                                          .in_flight = 2,
+                                          .streams = 2,
+                                          .environment = silent };
 
 /* ---- a step that is cut, a pass that is given up ------------------------------- */
 
@@ -28,36 +28,36 @@ static void test_cuts(void)
 {
     static const char *const comparing[] = { "GRAPHHOOKS_LOG=off",
                                              "GRAPHHOOKS_CHECK=bitwise", NULL };
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.free_running = true;
     for (uint32_t which = 0; which < 2; which++) {
-        sweep_cuts(&o, which, SAVER_STOP, "a step that is given up");
-        sweep_cuts(&o, which, SAVER_AGAIN, "a pass that is begun again");
+        sweep_cuts(&o, which, TOY_STOP, "a step that is given up");
+        sweep_cuts(&o, which, TOY_AGAIN, "a pass that is begun again");
     }
     o.environment = silent_delayed;
-    sweep_cuts(&o, 0, SAVER_STOP, "a step that is given up, delayed");
-    sweep_cuts(&o, 0, SAVER_AGAIN, "a pass that is begun again, delayed");
+    sweep_cuts(&o, 0, TOY_STOP, "a step that is given up, delayed");
+    sweep_cuts(&o, 0, TOY_AGAIN, "a pass that is begun again, delayed");
     o.environment = comparing;
-    sweep_cuts(&o, 2, SAVER_STOP, "a step that is given up, compared");
-    sweep_cuts(&o, 2, SAVER_AGAIN, "a pass that is begun again, compared");
+    sweep_cuts(&o, 2, TOY_STOP, "a step that is given up, compared");
+    sweep_cuts(&o, 2, TOY_AGAIN, "a pass that is begun again, compared");
     o = small;
-    o.slots = 1;
+    o.max_slots = 1;
     o.free_running = true;
     o.offload = (gh_offload_desc){ .struct_size = 1, .modules = "own_a",
                                    .min_bytes = 4 };
-    sweep_cuts(&o, 2, SAVER_STOP, "a step that is given up, one slot");
-    sweep_cuts(&o, 2, SAVER_AGAIN, "a pass that is begun again, one slot");
+    sweep_cuts(&o, 2, TOY_STOP, "a step that is given up, one slot");
+    sweep_cuts(&o, 2, TOY_AGAIN, "a pass that is begun again, one slot");
     o = small;
     o.free_running = true;
     o.streams = 3;
-    sweep_cuts(&o, 0, SAVER_STOP, "a step that is given up, three streams");
+    sweep_cuts(&o, 0, TOY_STOP, "a step that is given up, three streams");
     o.granularity = "part";
-    sweep_cuts(&o, 0, SAVER_AGAIN, "a part that is begun again");
-    sweep_cuts(&o, 1, SAVER_AGAIN, "a part that is begun again");
-    sweep_cuts(&o, 0, SAVER_STOP, "parts that are given up");
+    sweep_cuts(&o, 0, TOY_AGAIN, "a part that is begun again");
+    sweep_cuts(&o, 1, TOY_AGAIN, "a part that is begun again");
+    sweep_cuts(&o, 0, TOY_STOP, "parts that are given up");
     o.across = true;
-    sweep_cuts(&o, 1, SAVER_STOP, "a step that is given up, across parts");
+    sweep_cuts(&o, 1, TOY_STOP, "a step that is given up, across parts");
 }
 
 /* ---- every driver call ---------------------------------------------------------- */
@@ -67,8 +67,8 @@ struct outcome {
     uint64_t left, calls;
 };
 
-static struct outcome train(const struct saver_options *options,
-                          const char *settings, const char *entry)
+static struct outcome train(const struct toy_options *options,
+                            const char *settings, const char *entry)
 {
     static const uint32_t counts[] = { 2, 3, 2, 3 };
     struct outcome outcome = { 0 };
@@ -77,28 +77,28 @@ static struct outcome train(const struct saver_options *options,
     gh_status status;
     uint64_t races;
 
-    if (!saver_open(&sv, options, &reason)) {
+    if (!toy_open(&sv, options, &reason)) {
         diag("%s", reason);
         return outcome;
     }
-    before = toy_counts(&sv.toy);
-    toy_configure(&sv.toy, settings);
-    status = saver_attach(&sv);
+    before = toy_counts(&sv);
+    toy_configure(&sv, settings);
+    status = toy_attach(&sv);
     for (uint32_t s = 0; s < 4 && status == GH_OK; s++) {
-        status = saver_step(&sv, counts[s]);
+        status = toy_step(&sv, counts[s]);
     }
-    outcome.calls = toy_calls(&sv.toy, entry);
-    saver_detach(&sv);
-    races = toy_races(&sv.toy);
+    outcome.calls = toy_calls(&sv, entry);
+    toy_detach(&sv);
+    races = toy_races(&sv);
     outcome.explained = status != GH_OK && sv.err.text[0] != '\0';
-    toy_configure(&sv.toy, "RACES=0");
-    after = toy_counts(&sv.toy);
+    toy_configure(&sv, "RACES=0");
+    after = toy_counts(&sv);
     outcome.left = toy_objects(&after) - toy_objects(&before);
     if (status == GH_OK) {
-        outcome.exact = races == 0 && saver_is_exact(&sv);
+        outcome.exact = races == 0 && toy_is_exact(&sv);
         outcome.wrong = !outcome.exact;
     }
-    saver_close(&sv);
+    toy_close(&sv);
     return outcome;
 }
 
@@ -117,7 +117,7 @@ static uint64_t most_of_an_entry(void)
 }
 
 /* The n-th call fails, or six from the n-th on. */
-static void sweep(const struct saver_options *options, const char *mode,
+static void sweep(const struct toy_options *options, const char *mode,
                   const char *entry, const char *name, bool on_and_on)
 {
     const struct outcome whole = train(options, mode, entry);
@@ -154,7 +154,7 @@ static void sweep(const struct saver_options *options, const char *mode,
     }
 }
 
-static void sweep_all(const struct saver_options *options, const char *mode,
+static void sweep_all(const struct toy_options *options, const char *mode,
                       const char *name, bool on_and_on)
 {
     struct outcome whole = train(options, mode, "cuInit");
@@ -177,35 +177,35 @@ static void sweep_all(const struct saver_options *options, const char *mode,
 
 static void test_driver_calls(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.layers = 3;
-    o.slots = 2;
+    o.max_slots = 2;
     o.free_running = true;
     sweep_all(&o, "RACES=1 SEED=3", "layers", false);
     sweep_all(&o, "RACES=1 SEED=5", "layers", true);
     o.environment = silent_delayed;
     sweep_all(&o, "RACES=1 SEED=4", "delayed", false);
     o.environment = silent;
-    o.slots = 1;
+    o.max_slots = 1;
     sweep_all(&o, "RACES=1 SEED=2", "one slot", false);
 }
 
-static enum saver_answer look_on(struct saver *saver, enum saver_call call,
-                                 uint32_t layer, uint32_t module,
-                                 uint32_t microbatch)
+static enum toy_answer look_on(struct toy *host, enum toy_call call,
+                               uint32_t layer, uint32_t module,
+                               uint32_t microbatch)
 {
-    (void)saver;
+    (void)host;
     (void)call;
     (void)layer;
     (void)module;
     (void)microbatch;
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 /* The host gives a step up whose call has failed, and trains on: whether all is
  * right, with the memory that the step had under way. */
-static bool trains_on(const struct saver_options *options, const char *entry,
+static bool trains_on(const struct toy_options *options, const char *entry,
                       uint64_t n, uint64_t *calls_p)
 {
     char settings[100];
@@ -216,15 +216,15 @@ static bool trains_on(const struct saver_options *options, const char *entry,
     }
     snprintf(settings, sizeof(settings), "RACES=1 SEED=%llu FAIL=%s:%llu",
              (unsigned long long)n % 3, entry, (unsigned long long)n);
-    toy_configure(&sv.toy, settings);
+    toy_configure(&sv, settings);
     sv.watch = look_on;
     for (uint32_t s = 0; s < 4; s++) {
-        (void)saver_step(&sv, 3);
+        (void)toy_step(&sv, 3);
     }
-    *calls_p = toy_calls(&sv.toy, entry);
+    *calls_p = toy_calls(&sv, entry);
     sv.watch = NULL;
     right = steps(2, 3) && is_right();
-    saver_close(&sv);
+    toy_close(&sv);
     return right;
 }
 
@@ -234,7 +234,7 @@ static void test_training_goes_on(void)
                                            "cuMemcpyHtoDAsync",
                                            "cuMemcpyDtoHAsync",
                                            "cuEventCreate" };
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.layers = 3;
     o.modules = 1;
@@ -264,7 +264,7 @@ static void test_training_goes_on(void)
  * without a limit. */
 static void test_pool_limit(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
     uint64_t needed, replays, eager;
     uint32_t most;
 
@@ -274,48 +274,50 @@ static void test_pool_limit(void)
         return;
     }
     steps(4, 3);
-    needed = saver_moved(&sv).pinned_bytes;
-    most = saver_moved(&sv).groups_offloaded;
-    replays = saver_stats(&sv).replays;
-    eager = saver_stats(&sv).eager_passes;
+    needed = toy_moved(&sv).pinned_bytes;
+    most = toy_moved(&sv).groups_offloaded;
+    replays = toy_stats(&sv).replays;
+    eager = toy_stats(&sv).eager_passes;
     is_int(needed, 2 * 3 * small.modules * 512,
            "pinned memory is held for what goes, with two in flight");
-    saver_close(&sv);
+    toy_close(&sv);
     for (uint64_t limit = 1; limit < 9000; limit += 700) {
-        o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
-                                       .min_bytes = 4, .pool_bytes = limit };
+        o.offload = (gh_offload_desc){ .struct_size = 1,
+                                       .modules = TOY_MODULES,
+                                       .min_bytes = 4,
+                                       .pool_bytes = limit };
         if (!open_with(&o)) {
             return;
         }
         ok(steps(4, 3) && is_right(), "a pool of %llu bytes is enough to train",
            (unsigned long long)limit);
-        ok(saver_moved(&sv).pinned_bytes <= limit, "and is not passed");
-        ok(saver_stats(&sv).replays == replays &&
-               saver_stats(&sv).eager_passes == eager,
+        ok(toy_moved(&sv).pinned_bytes <= limit, "and is not passed");
+        ok(toy_stats(&sv).replays == replays &&
+               toy_stats(&sv).eager_passes == eager,
            "as many passes replay as without a limit: %llu, and %llu eager",
-           (unsigned long long)saver_stats(&sv).replays,
-           (unsigned long long)saver_stats(&sv).eager_passes);
-        ok((saver_moved(&sv).groups_offloaded == most) == (limit >= needed),
-           "%u of %u groups go", saver_moved(&sv).groups_offloaded, most);
+           (unsigned long long)toy_stats(&sv).replays,
+           (unsigned long long)toy_stats(&sv).eager_passes);
+        ok((toy_moved(&sv).groups_offloaded == most) == (limit >= needed),
+           "%u of %u groups go", toy_moved(&sv).groups_offloaded, most);
         is_int(times_said("or what the machine lets a process pin"),
                limit < needed,
                "which is said once where it is short: %s", said);
-        saver_close(&sv);
+        toy_close(&sv);
     }
 }
 
 static uint64_t replays_of(uint32_t microbatches)
 {
-    const uint64_t before = saver_stats(&sv).replays;
+    const uint64_t before = toy_stats(&sv).replays;
 
-    return steps(1, microbatches) ? saver_stats(&sv).replays - before : 0;
+    return steps(1, microbatches) ? toy_stats(&sv).replays - before : 0;
 }
 
 /* A third microbatch in flight, which the decision has not seen, finds no block:
  * its groups stay, and its passes replay like all others. */
 static void pool_that_runs_out_at_times(bool own)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
     uint64_t all, other;
 
     o.own = own;
@@ -326,10 +328,11 @@ static void pool_that_runs_out_at_times(bool own)
         return;
     }
     steps(1, 2);
-    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+    o.offload = (gh_offload_desc){ .struct_size = 1,
+                                   .modules = TOY_MODULES,
                                    .min_bytes = 4,
-                                   .pool_bytes = saver_moved(&sv).pinned_bytes };
-    saver_close(&sv);
+                                   .pool_bytes = toy_moved(&sv).pinned_bytes };
+    toy_close(&sv);
     if (!open_with(&o)) {
         return;
     }
@@ -347,7 +350,7 @@ static void pool_that_runs_out_at_times(bool own)
     is_int(replays_of(2), all, "two of them are replayed as before");
     is_int(times_said("from now on"), 0, "and no pass is eager for good");
     ok(is_right(), "all is right");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void test_pool_that_runs_out_at_times(void)
@@ -358,7 +361,7 @@ static void test_pool_that_runs_out_at_times(void)
 
 static void test_no_pinned_memory(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
     uint32_t wrong = 0, silent_ones = 0;
     uint64_t eager = 0, refused = 0;
 
@@ -376,12 +379,12 @@ static void test_no_pinned_memory(void)
         if (!open_with(&o)) {
             return;
         }
-        toy_configure(&sv.toy, settings);
+        toy_configure(&sv, settings);
         wrong += !steps(3, 3) || !is_right();
         gh_session_reasons(sv.session, GH_REASON_INPUT, &refused, NULL);
         eager += refused;
         silent_ones += times_said("what the machine lets a process pin") != 1;
-        saver_close(&sv);
+        toy_close(&sv);
     }
     is_int(wrong, 0, "without pinned memory groups stay, and are right");
     is_int(eager, 0, "which the decision knows, so that no pass waits for it");
@@ -392,14 +395,14 @@ static void test_no_pinned_memory(void)
 
 static uint64_t copies_out(void)
 {
-    return toy_calls(&sv.toy, "cuMemcpyDtoHAsync_v2") +
-           toy_calls(&sv.toy, "cuMemcpyDtoHAsync");
+    return toy_calls(&sv, "cuMemcpyDtoHAsync_v2") +
+           toy_calls(&sv, "cuMemcpyDtoHAsync");
 }
 
 /* Beside a graph the copy is tried again; in an eager pass the host is told. */
 static void test_copies_that_fail(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
     uint64_t first, all;
     uint32_t wrong = 0, n = 0;
 
@@ -412,7 +415,7 @@ static void test_copies_that_fail(void)
     first = copies_out();
     steps(3, 3);
     all = copies_out();
-    saver_close(&sv);
+    toy_close(&sv);
     ok(first > 0 && all > first, "%llu copies in the first step, %llu in all",
        (unsigned long long)first, (unsigned long long)all);
     for (uint64_t i = first + 1; i <= all; i++, n++) {
@@ -423,38 +426,38 @@ static void test_copies_that_fail(void)
         }
         snprintf(settings, sizeof(settings),
                  "RACES=1 FAIL=cuMemcpyDtoHAsync:%llu", (unsigned long long)i);
-        toy_configure(&sv.toy, settings);
+        toy_configure(&sv, settings);
         wrong += !steps(4, 3) || !is_right() || times_said("eagerly from") != 0;
-        saver_close(&sv);
+        toy_close(&sv);
     }
     is_int(wrong, 0, "each of %u copies beside a graph may fail once", n);
 
     if (!open_with(&o)) {
         return;
     }
-    toy_configure(&sv.toy, "FAIL=cuMemcpyDtoHAsync:1");
-    is_status(saver_step(&sv, 3), GH_ERR_DEVICE, NULL,
+    toy_configure(&sv, "FAIL=cuMemcpyDtoHAsync:1");
+    is_status(toy_step(&sv, 3), GH_ERR_DEVICE, NULL,
               "a copy that fails in an eager pass fails its commit");
     ok(strstr(sv.err.text, "cuMemcpyDtoHAsync: 999") != NULL,
        "with the driver's error: %s", sv.err.text);
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
-static enum saver_answer commit_again(struct saver *saver, enum saver_call call,
-                                      uint32_t layer, uint32_t module,
-                                      uint32_t microbatch)
+static enum toy_answer commit_again(struct toy *host, enum toy_call call,
+                                    uint32_t layer, uint32_t module,
+                                    uint32_t microbatch)
 {
-    gh_status *first = saver->user;
+    gh_status *first = host->user;
 
     (void)microbatch;
-    if (call == SAVER_SAVE && layer == 1 && module == 0 && *first == GH_OK) {
-        saver->user = first;
-        toy_configure(&saver->toy, "FAIL=cuMemcpyDtoHAsync:1");
-        *first = gh_offload_commit(saver->session, layer,
-                                   saver_modules[module], NULL);
-        toy_configure(&saver->toy, "");
+    if (call == TOY_SAVE && layer == 1 && module == 0 && *first == GH_OK) {
+        host->user = first;
+        toy_configure(host, "FAIL=cuMemcpyDtoHAsync:1");
+        *first =
+            gh_offload_commit(host->session, layer, toy_modules[module], NULL);
+        toy_configure(host, "");
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static void test_commit_after_a_failure(void)
@@ -467,22 +470,22 @@ static void test_commit_after_a_failure(void)
     }
     sv.watch = commit_again;
     sv.user = &first;
-    ok(saver_step(&sv, 3) == GH_OK, "a commit that failed may be repeated: %s",
+    ok(toy_step(&sv, 3) == GH_OK, "a commit that failed may be repeated: %s",
        sv.err.text);
     is_status(first, GH_ERR_DEVICE, NULL, "and did fail");
     sv.watch = NULL;
     steps(2, 3);
-    late = saver_moved(&sv).late;
-    ok(steps(3, 3) && saver_is_exact(&sv), "and all goes on");
-    is_int(saver_moved(&sv).late, late, "with every group fetched ahead");
-    saver_close(&sv);
+    late = toy_moved(&sv).late;
+    ok(steps(3, 3) && toy_is_exact(&sv), "and all goes on");
+    is_int(toy_moved(&sv).late, late, "with every group fetched ahead");
+    toy_close(&sv);
 }
 
 /* A flush that fails as the step ends leaves no queue. */
 static void test_flush_that_fails_at_the_end(void)
 {
-    struct saver_options o = small;
-    struct cut c = { 8, SAVER_STOP };
+    struct toy_options o = small;
+    struct cut c = { 8, TOY_STOP };
 
     o.environment = silent_delayed;
     o.in_flight = 1;
@@ -492,20 +495,20 @@ static void test_flush_that_fails_at_the_end(void)
     sv.watch = cut;
     sv.user = &c;
     sv.at_end = "FAIL=cuMemcpyDtoHAsync:1";
-    ok(saver_step(&sv, 2) != GH_OK, "a step ends in the middle, and its flush "
-                                    "fails");
+    ok(toy_step(&sv, 2) != GH_OK, "a step ends in the middle, and its flush "
+                                  "fails");
     sv.at_end = NULL;
     sv.watch = NULL;
     ok(gh_flush_delayed(sv.session, &sv.err) == GH_OK,
        "nothing is left to flush: %s", sv.err.text);
     ok(steps(3, 3) && is_right(), "and the next steps are right");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* The rings of one module find no memory: it stays, and the other goes. */
 static void test_no_memory_for_rings(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.granularity = "chunk";
     o.layers = 6;
@@ -514,14 +517,14 @@ static void test_no_memory_for_rings(void)
         return;
     }
     sv.at_end = "FAIL=cuMemAlloc:1:2";
-    is_status(saver_step(&sv, 4), GH_ERR_NO_MEMORY, NULL,
+    is_status(toy_step(&sv, 4), GH_ERR_NO_MEMORY, NULL,
               "a step whose rings find no memory says so: %s", sv.err.text);
     sv.at_end = NULL;
     ok(steps(3, 3), "and the next steps run: %s", sv.err.text);
-    is_int(saver_moved(&sv).groups_offloaded, 5,
+    is_int(toy_moved(&sv).groups_offloaded, 5,
            "with one module on the device, and one that goes");
-    is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    is_int(toy_races(&sv), 0, "without a race");
+    toy_close(&sv);
 }
 
 /* ---- calls out of turn ------------------------------------------------------------- */
@@ -572,43 +575,43 @@ static gh_status save_or_load(gh_status (*call)(gh_session *,
 
 /* Once more what has just been done, in a recording or in the eager pass that
  * takes its place. */
-static void misuse_recording(struct saver *saver, enum saver_call call)
+static void misuse_recording(struct toy *host, enum toy_call call)
 {
     const uint32_t all = GH_MODULE_CORE_ATTN;
-    const char *words = saver->decision.action == GH_ACTION_RECORD
+    const char *words = host->decision.action == GH_ACTION_RECORD
                             ? "twice in one recording"
                             : "core_attn of microbatch";
     gh_error e = { "" };
 
-    if (call == SAVER_SAVE) {
+    if (call == TOY_SAVE) {
         TRY_SAVE(1, all, GH_ERR_STATE, words);
-    } else if (call == SAVER_COMMIT) {
+    } else if (call == TOY_COMMIT) {
         TRY_COMMIT(1, all, GH_ERR_STATE, words);
-    } else if (call == SAVER_LOAD) {
+    } else if (call == TOY_LOAD) {
         TRY_LOAD(1, all, 256, GH_ERR_STATE, words);
     } else {
         TRY_RELEASE(1, all, GH_ERR_STATE, words);
     }
 }
 
-static enum saver_answer misuse(struct saver *saver, enum saver_call call,
-                                uint32_t layer, uint32_t module,
-                                uint32_t microbatch)
+static enum toy_answer misuse(struct toy *host, enum toy_call call,
+                              uint32_t layer, uint32_t module,
+                              uint32_t microbatch)
 {
     const uint32_t all = GH_MODULE_CORE_ATTN;
     gh_error e = { "" };
 
-    (void)saver;
+    (void)host;
     (void)microbatch;
     if (layer != 1 || module != 0) {
-        return SAVER_GO_ON;
+        return TOY_GO_ON;
     }
-    if (saver->step > 0) {
-        misuse_recording(saver, call);
-        return SAVER_GO_ON;
+    if (host->step > 0) {
+        misuse_recording(host, call);
+        return TOY_GO_ON;
     }
     switch (call) {
-    case SAVER_SAVE:
+    case TOY_SAVE:
         TRY_SAVE(1, all, GH_ERR_STATE, "is saved and not committed");
         TRY_SAVE(9, all, GH_ERR_INVALID, "layer is 9, but the model has 4");
         TRY_SAVE(1, 3, GH_ERR_INVALID, "module is 0x3");
@@ -620,11 +623,11 @@ static enum saver_answer misuse(struct saver *saver, enum saver_call call,
         TRY_LOAD(1, all, 256, GH_ERR_STATE, "the open pass is a forward");
         TRY_RELEASE(1, all, GH_ERR_STATE, "the open pass is a forward");
         break;
-    case SAVER_COMMIT:
+    case TOY_COMMIT:
         TRY_COMMIT(1, all, GH_ERR_STATE, "is committed, and not loaded");
         TRY_SAVE(1, all, GH_ERR_STATE, "is committed, and not loaded");
         break;
-    case SAVER_LOAD:
+    case TOY_LOAD:
         TRY_LOAD(1, all, 256, GH_ERR_STATE, "is loaded already");
         TRY_LOAD(2, OWN | 1, 256, GH_ERR_STATE, "was never saved");
         TRY_SAVE(1, all, GH_ERR_STATE, "the open pass is a backward");
@@ -638,12 +641,12 @@ static enum saver_answer misuse(struct saver *saver, enum saver_call call,
         TRY_LOAD(1, all, 256, GH_ERR_STATE, "is not saved");
         break;
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static void test_calls_out_of_turn(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
     gh_error e = { "" };
     uint64_t eager = 0;
 
@@ -657,7 +660,7 @@ static void test_calls_out_of_turn(void)
     TRY_COMMIT(1, GH_MODULE_CORE_ATTN, GH_ERR_STATE, "no pass is open");
     TRY_RELEASE(1, GH_MODULE_CORE_ATTN, GH_ERR_STATE, "no pass is open");
     sv.watch = misuse;
-    ok(saver_step(&sv, 3) == GH_OK && saver_step(&sv, 3) == GH_OK,
+    ok(toy_step(&sv, 3) == GH_OK && toy_step(&sv, 3) == GH_OK,
        "calls out of turn change nothing: %s", sv.err.text);
     ok(n_tried > 50, "%u of them are tried", n_tried);
     is_int(n_wrong, 0, "each is refused with its reason");
@@ -665,7 +668,7 @@ static void test_calls_out_of_turn(void)
     gh_session_reasons(sv.session, GH_REASON_CAPTURE, &eager, NULL);
     ok(eager > 0, "a recording with a refused call is given up");
     ok(steps(3, 3) && is_right(), "and training goes on");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void test_bad_arguments(void)
@@ -711,28 +714,28 @@ static void test_bad_arguments(void)
               "a commit without a session is refused");
     is_status(gh_offload_release(NULL, 0, 1, &e), GH_ERR_INVALID, &e,
               "so is a release");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void try_option(gh_offload_desc desc, const char *const *environment,
                        gh_status expected, const char *words)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
     const char *reason;
     gh_status status;
 
     o.offload = desc;
     o.offload.struct_size = 1;
     o.environment = environment;
-    if (!saver_open(&sv, &o, &reason)) {
+    if (!toy_open(&sv, &o, &reason)) {
         ok(false, "the host opens");
         return;
     }
-    status = saver_attach(&sv);
+    status = toy_attach(&sv);
     is_status(status, expected, &sv.err, "\"%s\": refused as it should be",
               words);
     ok(strstr(sv.err.text, words) != NULL, "and says: %s", sv.err.text);
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void test_options(void)

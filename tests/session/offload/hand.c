@@ -3,13 +3,13 @@
  * the middle of something else, or is given up, and nothing is left of it.
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "support/saver.h"
+#include "support/toy.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static struct saver sv;
+static struct toy sv;
 static const char *const eager[] = { "GRAPHHOOKS_LOG=off",
                                      "GRAPHHOOKS_ENABLE=0", NULL };
 static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
@@ -23,22 +23,22 @@ enum {
 
 static uint64_t left_over(void)
 {
-    const softcuda_counts c = toy_counts(&sv.toy);
+    const softcuda_counts c = toy_counts(&sv);
 
     return toy_objects(&c);
 }
 
-static bool open_with(const struct saver_options *options)
+static bool open_with(const struct toy_options *options)
 {
     const char *reason;
 
-    if (!saver_open(&sv, options, &reason)) {
+    if (!toy_open(&sv, options, &reason)) {
         return ok(false, "the host opens: %s", reason);
     }
-    toy_configure(&sv.toy, "SEED=0 RACES=1");
-    if (saver_attach(&sv) != GH_OK) {
+    toy_configure(&sv, "SEED=0 RACES=1");
+    if (toy_attach(&sv) != GH_OK) {
         ok(false, "the session opens: %s", sv.err.text);
-        saver_close(&sv);
+        toy_close(&sv);
         return false;
     }
     return true;
@@ -57,7 +57,7 @@ static gh_pass pass_of(uint32_t segment, gh_direction direction, uint32_t m,
                       .direction = direction,
                       .microbatch = m,
                       .flags = flags,
-                      .stream = sv.toy.streams[stream],
+                      .stream = sv.streams[stream],
                       .outputs = outputs,
                       .n_outputs = n_outputs };
 }
@@ -120,15 +120,15 @@ static CUdeviceptr save(uint32_t value, int stream)
         ok(false, "a group is saved: %s", sv.err.text);
         return 0;
     }
-    sv.toy.drv.cuMemsetD32Async(at, value, GROUP / 4, sv.toy.streams[stream]);
+    sv.drv.cuMemsetD32Async(at, value, GROUP / 4, sv.streams[stream]);
     return at;
 }
 
 /* Into the n-th KiB of the host's memory. */
 static void read_group(CUdeviceptr at, uint32_t n, int stream)
 {
-    sv.toy.drv.cuMemcpyDtoDAsync(sv.memory + 1024 * (CUdeviceptr)n, at, GROUP,
-                                 sv.toy.streams[stream]);
+    sv.drv.cuMemcpyDtoDAsync(sv.memory + 1024 * (CUdeviceptr)n, at, GROUP,
+                             sv.streams[stream]);
 }
 
 static bool has_read(uint32_t n, uint32_t value)
@@ -136,8 +136,8 @@ static bool has_read(uint32_t n, uint32_t value)
     uint32_t words[GROUP / 4];
     bool same = true;
 
-    sv.toy.drv.cuCtxSynchronize();
-    sv.toy.drv.cuMemcpyDtoH(words, sv.memory + 1024 * (CUdeviceptr)n, GROUP);
+    sv.drv.cuCtxSynchronize();
+    sv.drv.cuMemcpyDtoH(words, sv.memory + 1024 * (CUdeviceptr)n, GROUP);
     for (uint32_t i = 0; i < GROUP / 4; i++) {
         same = same && words[i] == value;
     }
@@ -147,8 +147,8 @@ static bool has_read(uint32_t n, uint32_t value)
 /* The host has `to` come after what is on `from`. */
 static void go_over(int from, int to)
 {
-    sv.toy.drv.cuEventRecord(sv.toy.fork, sv.toy.streams[from]);
-    sv.toy.drv.cuStreamWaitEvent(sv.toy.streams[to], sv.toy.fork, 0);
+    sv.drv.cuEventRecord(sv.fork, sv.streams[from]);
+    sv.drv.cuStreamWaitEvent(sv.streams[to], sv.fork, 0);
 }
 
 /* ---- memory without a slot, from stream to stream ---------------------------------- */
@@ -179,7 +179,7 @@ static void flight(uint32_t m, int forward, int loads, int releases)
     leave(0, GH_BACKWARD, m, releases, 0);
 }
 
-static const struct saver_options stays = {
+static const struct toy_options stays = {
     .layers = 2,
     .modules = 2,
     .tensors = 1,
@@ -191,10 +191,10 @@ static const struct saver_options stays = {
 
 static void test_last_reader_elsewhere(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
     bool right = true;
 
-    o.slots = 1;
+    o.max_slots = 1;
     if (!open_with(&o)) {
         return;
     }
@@ -210,10 +210,10 @@ static void test_last_reader_elsewhere(void)
                 has_read(2 * m + 1, 100 + m);
     }
     ok(right, "groups that were read last on another stream are right");
-    is_int(toy_races(&sv.toy), 0,
+    is_int(toy_races(&sv), 0,
            "and memory is written again only when that reader is done");
-    is_int(saver_moved(&sv).kept_bytes, GROUP, "in the same place each time");
-    saver_close(&sv);
+    is_int(toy_moved(&sv).kept_bytes, GROUP, "in the same place each time");
+    toy_close(&sv);
 }
 
 /* A flight that forgets its group: the slot goes on without it, and the next
@@ -238,9 +238,9 @@ static void forget(uint32_t m, int stream, bool saves)
 /* It ends with the step, when the slot is another microbatch's. */
 static void test_a_group_that_is_never_loaded(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
 
-    o.slots = 1;
+    o.max_slots = 1;
     if (!open_with(&o)) {
         return;
     }
@@ -249,10 +249,10 @@ static void test_a_group_that_is_never_loaded(void)
         forget(1, (step + 1) % 3, false);
         gh_iteration_end(sv.session, NULL);
     }
-    is_int(toy_races(&sv.toy), 0,
+    is_int(toy_races(&sv), 0,
            "what a slot had of a group that was never loaded is the next "
            "one's");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* Three evaluations, each saved on one stream and committed on the next. */
@@ -277,24 +277,24 @@ static void test_last_reader_of_an_evaluation(void)
         gh_offload_commit(sv.session, 0, OWN_A, NULL);
         leave(1, GH_FORWARD, (uint32_t)m, second, GH_PASS_FORWARD_ONLY);
     }
-    kept = saver_moved(&sv).kept_bytes;
+    kept = toy_moved(&sv).kept_bytes;
     for (uint32_t m = 0; m < 6; m++) {
         right = right && has_read(m, 200 + m);
     }
     ok(right, "evaluations that end on another stream are right");
-    is_int(toy_races(&sv.toy), 0, "and none writes what another one reads");
+    is_int(toy_races(&sv), 0, "and none writes what another one reads");
     is_int(kept, GROUP, "though all have one place");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* ---- what is called for too early --------------------------------------------------- */
 
 static void test_load_before_commit(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
     CUdeviceptr at;
 
-    o.offload.modules = SAVER_ALL;
+    o.offload.modules = TOY_MODULES;
     if (!open_with(&o)) {
         return;
     }
@@ -326,8 +326,8 @@ static void test_load_before_commit(void)
     gh_offload_release(sv.session, 0, OWN_A, NULL);
     leave(0, GH_BACKWARD, 0, 1, 0);
     ok(has_read(0, 8), "with what it wrote");
-    is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    is_int(toy_races(&sv), 0, "without a race");
+    toy_close(&sv);
 }
 
 /* ---- what the profile learns from ------------------------------------------------ */
@@ -365,7 +365,7 @@ static void save_two(uint64_t first, bool commits, gh_status expected)
  * asks for memory that nobody needs. */
 static void test_saves_that_teach_nothing(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
 
     o.layers = 1;
     o.environment = silent;
@@ -376,11 +376,11 @@ static void test_saves_that_teach_nothing(void)
         }
         save_two(TOO_MUCH, commits != 0,
                  commits ? GH_ERR_STATE : GH_ERR_NO_MEMORY);
-        is_int(saver_moved(&sv).pinned_bytes, GROUP,
+        is_int(toy_moved(&sv).pinned_bytes, GROUP,
                "one block of its size is pinned");
         is_status(gh_iteration_end(sv.session, &sv.err), GH_OK, &sv.err,
                   "and the profile ends");
-        saver_close(&sv);
+        toy_close(&sv);
     }
 }
 
@@ -445,7 +445,7 @@ static const struct {
 /* A recording refuses at the call what an eager pass refuses. */
 static void test_wrong_calls_in_a_recording(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
 
     o.layers = 1;
     o.environment = silent;
@@ -472,11 +472,11 @@ static void test_wrong_calls_in_a_recording(void)
             gh_layer_cancel(sv.session, NULL);
             if (w == COMMITS_FIRST) {
                 fly(7);
-                is_int((int)saver_stats(&sv).recordings, 1,
+                is_int((int)toy_stats(&sv).recordings, 1,
                        "another recording is not refused for it");
             }
-            is_int(toy_races(&sv.toy), 0, "without a race");
-            saver_close(&sv);
+            is_int(toy_races(&sv), 0, "without a race");
+            toy_close(&sv);
         }
     }
 }
@@ -519,11 +519,11 @@ static bool forward_of(uint32_t layer, enum misuse misuse)
     if (sv.decision.action != GH_ACTION_REPLAYED) {
         at = saved_at[layer] = ask_of(gh_offload_save, layer);
         if (misuse != WRITES_LATE) {
-            sv.toy.drv.cuMemsetD32Async(at, 5, GROUP / 4, sv.decision.stream);
+            sv.drv.cuMemsetD32Async(at, 5, GROUP / 4, sv.decision.stream);
         }
         gh_offload_commit(sv.session, layer, OWN_A, NULL);
         if (misuse == WRITES_LATE) {
-            sv.toy.drv.cuMemsetD32Async(at, 5, GROUP / 4, sv.decision.stream);
+            sv.drv.cuMemsetD32Async(at, 5, GROUP / 4, sv.decision.stream);
         }
     }
     return ends(layer, GH_FORWARD);
@@ -531,7 +531,7 @@ static bool forward_of(uint32_t layer, enum misuse misuse)
 
 static void read_there(CUdeviceptr at, CUstream stream)
 {
-    toy_add(&sv.toy, sv.memory, at, at, GROUP / 4, stream);
+    toy_add(&sv, sv.memory, at, at, GROUP / 4, stream);
 }
 
 static bool backward_of(uint32_t layer, enum misuse misuse)
@@ -572,14 +572,14 @@ static bool is_reported(enum misuse misuse, uint32_t first, uint32_t steps)
         }
         gh_iteration_end(sv.session, NULL);
     }
-    sv.toy.drv.cuCtxSynchronize();
-    n = toy_unwritten(&sv.toy, &text) + toy_races(&sv.toy);
+    sv.drv.cuCtxSynchronize();
+    n = toy_unwritten(&sv, &text) + toy_races(&sv);
     return n != 0;
 }
 
 static void test_memory_that_is_gone(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
 
     o.layers = GONE_LAYERS;
     o.environment = silent;
@@ -589,17 +589,16 @@ static void test_memory_that_is_gone(void)
             if (!open_with(&o)) {
                 return;
             }
-            sv.toy.drv.cuMemsetD32Async(sv.memory, 0, 1024,
-                                        sv.toy.streams[0]);
+            sv.drv.cuMemsetD32Async(sv.memory, 0, 1024, sv.streams[0]);
             ok(is_reported(misuse, first, 4) == (misuse != NO_MISUSE),
                "%s is %s by the software device, %s", misuses[misuse],
                misuse != NO_MISUSE ? "reported" : "not reported",
                first == 0 ? "eager" : "recorded");
-            ok(saver_moved(&sv).groups_offloaded > 2 &&
-                   saver_stats(&sv).replays > 0,
+            ok(toy_moved(&sv).groups_offloaded > 2 &&
+                   toy_stats(&sv).replays > 0,
                "%u of the groups go, and passes are replayed",
-               saver_moved(&sv).groups_offloaded);
-            saver_close(&sv);
+               toy_moved(&sv).groups_offloaded);
+            toy_close(&sv);
         }
     }
 }
@@ -625,8 +624,8 @@ static bool overwrite_loaded(uint32_t layer, bool lists)
     enter(layer, GH_BACKWARD, 0, 0, 0);
     if (sv.decision.action != GH_ACTION_REPLAYED) {
         at = ask_of(gh_offload_load, layer);
-        sv.toy.drv.cuMemcpyDtoDAsync(sv.memory, at, GROUP, sv.decision.stream);
-        sv.toy.drv.cuMemsetD32Async(at, 9, GROUP / 4, sv.decision.stream);
+        sv.drv.cuMemcpyDtoDAsync(sv.memory, at, GROUP, sv.decision.stream);
+        sv.drv.cuMemsetD32Async(at, 9, GROUP / 4, sv.decision.stream);
         gh_offload_release(sv.session, layer, OWN_A, NULL);
         outputs[0] = output_at(sv.memory, 0);
         outputs[1] = output_at(at, GH_BUFFER_UPDATED);
@@ -645,7 +644,7 @@ static bool list_saved(uint32_t layer)
     if (sv.decision.action != GH_ACTION_REPLAYED) {
         CUdeviceptr at = ask_of(gh_offload_save, layer);
 
-        sv.toy.drv.cuMemsetD32Async(at, 5, GROUP / 4, sv.decision.stream);
+        sv.drv.cuMemsetD32Async(at, 5, GROUP / 4, sv.decision.stream);
         gh_offload_commit(sv.session, layer, OWN_A, NULL);
         outputs[0] = output_at(at, 0);
         n_outputs = 1;
@@ -659,7 +658,7 @@ static bool list_saved(uint32_t layer)
  * where the pass is run both ways. */
 static void test_writes_into_loaded_groups(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
 
     o.layers = GONE_LAYERS;
     o.environment = comparing;
@@ -687,20 +686,19 @@ static void test_writes_into_loaded_groups(void)
         ok(right, "a group that %s is overwritten once it is read, and is "
                   "read right%s",
            i / 2 ? "stays" : "goes", i % 2 ? ", listed as an output" : "");
-        ok(saver_stats(&sv).checks > 2 * GONE_LAYERS,
-           "%llu passes are compared",
-           (unsigned long long)saver_stats(&sv).checks);
-        is_int(saver_stats(&sv).check_failures, 0, "and none differs");
-        is_int(toy_races(&sv.toy) + toy_unwritten(&sv.toy, &text), 0,
+        ok(toy_stats(&sv).checks > 2 * GONE_LAYERS, "%llu passes are compared",
+           (unsigned long long)toy_stats(&sv).checks);
+        is_int(toy_stats(&sv).check_failures, 0, "and none differs");
+        is_int(toy_races(&sv) + toy_unwritten(&sv, &text), 0,
                "with nothing for the software device to report");
-        saver_close(&sv);
+        toy_close(&sv);
     }
 }
 
 /* The two runs find other bytes where no group is. */
 static void test_a_check_sees_memory_that_is_gone(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
 
     o.layers = GONE_LAYERS;
     o.environment = comparing;
@@ -709,7 +707,7 @@ static void test_a_check_sees_memory_that_is_gone(void)
         if (!open_with(&o)) {
             return;
         }
-        sv.toy.drv.cuMemsetD32Async(sv.memory, 0, 1024, sv.toy.streams[0]);
+        sv.drv.cuMemsetD32Async(sv.memory, 0, 1024, sv.streams[0]);
         for (int s = 0; s < 4; s++) {
             for (uint32_t l = 0; l < GONE_LAYERS; l++) {
                 while (!forward_of(l, misuse)) {
@@ -724,11 +722,11 @@ static void test_a_check_sees_memory_that_is_gone(void)
             n_outputs = 0;
             gh_iteration_end(sv.session, NULL);
         }
-        ok((saver_stats(&sv).check_failures > 0) == (misuse == READS_SAVED),
+        ok((toy_stats(&sv).check_failures > 0) == (misuse == READS_SAVED),
            "%s: %llu of %llu comparisons fail", misuses[misuse],
-           (unsigned long long)saver_stats(&sv).check_failures,
-           (unsigned long long)saver_stats(&sv).checks);
-        saver_close(&sv);
+           (unsigned long long)toy_stats(&sv).check_failures,
+           (unsigned long long)toy_stats(&sv).checks);
+        toy_close(&sv);
     }
 }
 
@@ -743,8 +741,8 @@ static void late_pass(uint32_t segment, gh_direction direction, uint32_t value)
         n_outputs = 0;
         enter(segment, direction, 0, 0, 0);
         if (sv.decision.action != GH_ACTION_REPLAYED) {
-            sv.toy.drv.cuMemsetD32Async(sv.memory + 4096, 3, GROUP / 4,
-                                        sv.decision.stream);
+            sv.drv.cuMemsetD32Async(sv.memory + 4096, 3, GROUP / 4,
+                                    sv.decision.stream);
             outputs[0] = output_at(sv.memory + 4096, 0);
             n_outputs = 1;
         }
@@ -778,7 +776,7 @@ static void late_step(uint32_t value)
  * how many there are. */
 static void test_groups_that_come_late(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
 
     o.environment = comparing;
     o.offload.modules = "own_a";
@@ -787,17 +785,17 @@ static void test_groups_that_come_late(void)
     }
     late_step(0);
     late_step(5);
-    is_int(saver_stats(&sv).recordings, 1,
+    is_int(toy_stats(&sv).recordings, 1,
            "a step with the first groups is recorded up to the first that an "
            "eager pass has saved");
     ok(has_read(0, 5), "what it loads is right");
     for (uint32_t i = 0; i < 3; i++) {
         late_step(5);
     }
-    ok(has_read(0, 5) && saver_stats(&sv).replays > 0,
+    ok(has_read(0, 5) && toy_stats(&sv).replays > 0,
        "and so are later steps, which are replayed");
-    is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    is_int(toy_races(&sv), 0, "without a race");
+    toy_close(&sv);
     is_int(left_over(), 0, "and nothing is left");
 }
 
@@ -807,7 +805,7 @@ static void test_negative_sizes(void)
         "GRAPHHOOKS_OFFLOAD_MIN_BYTES=-1", "GRAPHHOOKS_OFFLOAD_POOL_BYTES=-4096",
         "GRAPHHOOKS_OFFLOAD_BUFFERS=-2", "GRAPHHOOKS_OFFLOAD_FRACTION=-0.5"
     };
-    struct saver_options o = stays;
+    struct toy_options o = stays;
     CUdeviceptr at;
 
     if (!open_with(&stays)) {
@@ -819,22 +817,22 @@ static void test_negative_sizes(void)
     ok(strstr(sv.err.text, "18446744073709551552") != NULL, "and named: %s",
        sv.err.text);
     leave(0, GH_FORWARD, 0, 0, 0);
-    saver_close(&sv);
+    toy_close(&sv);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         const char *const environment[] = { "GRAPHHOOKS_LOG=off", wrong[i],
                                             NULL };
         const char *reason;
 
         o.environment = environment;
-        if (!saver_open(&sv, &o, &reason)) {
+        if (!toy_open(&sv, &o, &reason)) {
             ok(false, "the host opens");
             return;
         }
-        is_status(saver_attach(&sv), GH_ERR_CONFIG, &sv.err, "%s is refused",
+        is_status(toy_attach(&sv), GH_ERR_CONFIG, &sv.err, "%s is refused",
                   wrong[i]);
         ok(strstr(sv.err.text, strchr(wrong[i], '-')) != NULL,
            "with its value: %s", sv.err.text);
-        saver_close(&sv);
+        toy_close(&sv);
     }
 }
 
@@ -842,9 +840,9 @@ static void test_negative_sizes(void)
 
 static uint32_t n_flushes, n_not_refused;
 
-static enum saver_answer flush(struct saver *saver, enum saver_call call,
-                               uint32_t layer, uint32_t module,
-                               uint32_t microbatch)
+static enum toy_answer flush(struct toy *host, enum toy_call call,
+                             uint32_t layer, uint32_t module,
+                             uint32_t microbatch)
 {
     gh_error e = { "" };
 
@@ -853,62 +851,62 @@ static enum saver_answer flush(struct saver *saver, enum saver_call call,
     (void)module;
     (void)microbatch;
     n_flushes++;
-    n_not_refused += gh_flush_delayed(saver->session, &e) != GH_ERR_STATE ||
+    n_not_refused += gh_flush_delayed(host->session, &e) != GH_ERR_STATE ||
                      strstr(e.text, "gh_flush_delayed") == NULL;
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static void test_flush_in_a_pass(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
     bool ran = true;
 
     o.layers = 4;
     o.environment = delayed;
-    o.offload.modules = SAVER_ALL;
+    o.offload.modules = TOY_MODULES;
     if (!open_with(&o)) {
         return;
     }
     sv.watch = flush;
     for (int i = 0; i < 3; i++) {
-        ran = ran && saver_step(&sv, 3) == GH_OK;
+        ran = ran && toy_step(&sv, 3) == GH_OK;
     }
-    ok(ran && saver_is_exact(&sv) && saver_stats(&sv).recordings > 0,
+    ok(ran && toy_is_exact(&sv) && toy_stats(&sv).recordings > 0,
        "flushes in passes, eager and recorded, change nothing: %s",
        sv.err.text);
     ok(n_flushes > 50 && n_not_refused == 0, "each of %u is refused",
        n_flushes);
-    is_int(saver_moved(&sv).delayed, saver_moved(&sv).out_copies,
+    is_int(toy_moved(&sv).delayed, toy_moved(&sv).out_copies,
            "and no commit is lost");
-    is_int(toy_races(&sv.toy), 0, "nor raced for");
-    saver_close(&sv);
+    is_int(toy_races(&sv), 0, "nor raced for");
+    toy_close(&sv);
 }
 
 /* ---- a step that ends in the middle ------------------------------------------------- */
 
 static uint64_t stop_at;
 
-static enum saver_answer stop(struct saver *saver, enum saver_call call,
-                              uint32_t layer, uint32_t module,
-                              uint32_t microbatch)
+static enum toy_answer stop(struct toy *host, enum toy_call call,
+                            uint32_t layer, uint32_t module,
+                            uint32_t microbatch)
 {
     (void)call;
     (void)layer;
     (void)module;
     (void)microbatch;
-    return saver->calls == stop_at ? SAVER_STOP : SAVER_GO_ON;
+    return host->calls == stop_at ? TOY_STOP : TOY_GO_ON;
 }
 
 /* What the driver has under way once the step has ended. */
 static bool is_idle(void)
 {
-    sv.toy.drv.cuCtxSynchronize();
-    return toy_counts(&sv.toy).pending == 0 && toy_counts(&sv.toy).captures == 0;
+    sv.drv.cuCtxSynchronize();
+    return toy_counts(&sv).pending == 0 && toy_counts(&sv).captures == 0;
 }
 
 static void end_early(const char *const *environment, const char *granularity)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
     uint32_t wrong = 0, leaks = 0, busy = 0, n = 0;
     bool stopped = true;
 
@@ -917,32 +915,32 @@ static void end_early(const char *const *environment, const char *granularity)
     o.free_running = true;
     o.environment = environment;
     o.granularity = granularity;
-    o.offload.modules = SAVER_ALL;
+    o.offload.modules = TOY_MODULES;
     for (stop_at = 1; stopped && stop_at < 200; stop_at++, n++) {
         const char *reason;
         uint64_t before, flights;
 
-        if (!saver_open(&sv, &o, &reason)) {
+        if (!toy_open(&sv, &o, &reason)) {
             return;
         }
-        toy_configure(&sv.toy, "SEED=4 RACES=1");
+        toy_configure(&sv, "SEED=4 RACES=1");
         before = left_over();
-        saver_attach(&sv);
-        saver_step(&sv, 3);
+        toy_attach(&sv);
+        toy_step(&sv, 3);
         sv.watch = stop;
-        saver_step(&sv, 3);
+        toy_step(&sv, 3);
         stopped = sv.stopped;
         sv.watch = NULL;
         busy += !is_idle();
         /* A queue that is left would be copied now. */
-        flights = saver_moved(&sv).out_copies;
+        flights = toy_moved(&sv).out_copies;
         gh_flush_delayed(sv.session, NULL);
-        busy += saver_moved(&sv).out_copies != flights;
-        wrong += saver_step(&sv, 3) != GH_OK || !saver_is_exact(&sv) ||
-                 toy_races(&sv.toy) != 0;
-        saver_detach(&sv);
+        busy += toy_moved(&sv).out_copies != flights;
+        wrong += toy_step(&sv, 3) != GH_OK || !toy_is_exact(&sv) ||
+                 toy_races(&sv) != 0;
+        toy_detach(&sv);
         leaks += left_over() != before;
-        saver_close(&sv);
+        toy_close(&sv);
     }
     ok(n > 10 && wrong == 0,
        "%s: a step that ends after each of %u calls leaves the next one right",
@@ -957,27 +955,27 @@ static softcuda_label_fn *label;
 static uint64_t n_labels;
 
 /* What a microbatch has at the place that it was just told. */
-static enum saver_answer name_groups(struct saver *saver, enum saver_call call,
-                                     uint32_t layer, uint32_t module,
-                                     uint32_t microbatch)
+static enum toy_answer name_groups(struct toy *host, enum toy_call call,
+                                   uint32_t layer, uint32_t module,
+                                   uint32_t microbatch)
 {
     char name[80];
 
-    if (call == SAVER_SAVE || call == SAVER_LOAD) {
+    if (call == TOY_SAVE || call == TOY_LOAD) {
         snprintf(name, sizeof(name),
                  "layer %u, module %u, microbatch %u, step %u", layer, module,
-                 microbatch, saver->step);
-        n_labels += label(call == SAVER_SAVE ? saver->at[layer][module]
-                                             : saver->back_at[layer][module],
-                          4 * saver->options.elems, name) == 0;
+                 microbatch, host->step);
+        n_labels += label(call == TOY_SAVE ? host->at[layer][module]
+                                           : host->back_at[layer][module],
+                          4 * host->options.elems, name) == 0;
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static uint64_t others(const char **text)
 {
     softcuda_others_fn *read =
-        (softcuda_others_fn *)toy_control(&sv.toy, "softcuda_others");
+        (softcuda_others_fn *)toy_control(&sv, "softcuda_others");
 
     *text = NULL;
     return read(0, text);
@@ -987,7 +985,7 @@ static uint64_t others(const char **text)
  * or the block of the host before. */
 static void test_names(void)
 {
-    struct saver_options o = stays;
+    struct toy_options o = stays;
     const char *text = NULL;
     uint64_t found = 0;
 
@@ -995,21 +993,21 @@ static void test_names(void)
     o.in_flight = 3;
     o.free_running = true;
     o.elems = 128;
-    o.offload.modules = SAVER_ALL;
+    o.offload.modules = TOY_MODULES;
     if (!open_with(&o)) {
         return;
     }
-    label = (softcuda_label_fn *)toy_control(&sv.toy, "softcuda_label");
+    label = (softcuda_label_fn *)toy_control(&sv, "softcuda_label");
     sv.watch = name_groups;
     for (int i = 0; i < 4; i++) {
-        saver_step(&sv, 4);
+        toy_step(&sv, 4);
     }
-    ok(saver_is_exact(&sv) && n_labels > 200, "%llu groups are named",
+    ok(toy_is_exact(&sv) && n_labels > 200, "%llu groups are named",
        (unsigned long long)n_labels);
     found = others(&text);
     is_int(found, 0, "and nobody reads another's%s%s", found != 0 ? ": " : "",
            found != 0 ? text : "");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 int main(void)

@@ -10,16 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct saver_options four_layers = { .layers = 4,
-                                                  .modules = 3,
-                                                  .tensors = 2,
-                                                  .elems = 256,
-                                                  .in_flight = 3,
-                                                  .own = true };
+static const struct toy_options four_layers = { .layers = 4,
+                                                .modules = 3,
+                                                .tensors = 2,
+                                                .elems = 256,
+                                                .in_flight = 3,
+                                                .own = true };
 
 static uint32_t n_leaks;
 
-static void train(const struct saver_options *options, const char *what)
+static void train(const struct toy_options *options, const char *what)
 {
     gh_offload_stats moved;
     gh_stats stats;
@@ -28,20 +28,20 @@ static void train(const struct saver_options *options, const char *what)
         return;
     }
     ok(trains(), "%s: every sum is exact, and nothing is raced for", what);
-    moved = saver_moved(&sv);
-    stats = saver_stats(&sv);
+    moved = toy_moved(&sv);
+    stats = toy_stats(&sv);
     ok(moved.out_copies > 0 && moved.back_copies > 0,
        "%s: %llu copies go out, %llu come back", what,
        (unsigned long long)moved.out_copies,
        (unsigned long long)moved.back_copies);
     ok(stats.replays > 0 && stats.check_failures == 0,
        "%s: %llu passes are replayed", what, (unsigned long long)stats.replays);
-    saver_detach(&sv);
+    toy_detach(&sv);
     n_leaks += left_over() != 0;
     ok(sv.lender.lent > 0 && all_are_back(),
        "%s: each of %llu blocks is the host's again, once", what,
        (unsigned long long)sv.lender.lent);
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void test_training(void)
@@ -51,7 +51,7 @@ static void test_training(void)
     static const char *const comparing[] = { "GRAPHHOOKS_CHECK=bitwise",
                                              "GRAPHHOOKS_LOG=off", NULL };
     static const char *const one_slot[] = { "GRAPHHOOKS_LOG=off", NULL };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     for (int unlent = 0; unlent < 2; unlent++) {
         o = four_layers;
@@ -70,7 +70,7 @@ static void test_training(void)
         train(&o, "three streams");
         o.last_first = true;
         train(&o, "three streams, the last backward first");
-        o.slots = 1;
+        o.max_slots = 1;
         o.environment = one_slot;
         train(&o, "three streams and one slot");
         o = four_layers;
@@ -95,11 +95,11 @@ static void test_training(void)
         o.offload = asks("core_attn");
         train(&o, "evaluations on three streams, most groups stay");
         o.evaluates = false;
-        o.slots = 1;
+        o.max_slots = 1;
         o.environment = one_slot;
         train(&o, "one slot, three streams, most groups stay");
         o.environment = comparing;
-        o.slots = 3;
+        o.max_slots = 3;
         train(&o, "most groups stay, compared");
         o = four_layers;
         o.unlent = unlent != 0;
@@ -114,7 +114,7 @@ static void test_training(void)
         o = four_layers;
         o.unlent = unlent != 0;
         o.offload = (gh_offload_desc){ .struct_size = 1,
-                                       .modules = SAVER_ALL,
+                                       .modules = TOY_MODULES,
                                        .min_bytes = 600 };
         train(&o, "small tensors stay");
         o.views = true;
@@ -125,7 +125,7 @@ static void test_training(void)
         o = four_layers;
         o.unlent = unlent != 0;
         o.offload = (gh_offload_desc){ .struct_size = 1,
-                                       .modules = SAVER_ALL,
+                                       .modules = TOY_MODULES,
                                        .min_bytes = 600 };
         o.scope = "attn";
         train(&o, "graphs of one part, small tensors stay");
@@ -137,21 +137,21 @@ static void test_training(void)
 /* A group that is several tensors of one storage is one copy. */
 static void test_views_go_once(void)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     gh_offload_stats plain, views;
 
     if (!open_with(&o)) {
         return;
     }
     trains();
-    plain = saver_moved(&sv);
-    saver_close(&sv);
+    plain = toy_moved(&sv);
+    toy_close(&sv);
     o.views = true;
     if (!open_with(&o)) {
         return;
     }
     ok(trains(), "views of one tensor: every sum is exact");
-    views = saver_moved(&sv);
+    views = toy_moved(&sv);
     is_int(2 * views.out_copies, plain.out_copies,
            "views of one tensor go in its copy");
     is_int(3 * views.out_bytes, 2 * plain.out_bytes,
@@ -160,11 +160,11 @@ static void test_views_go_once(void)
            "neither on their way back");
     is_int(3 * views.pinned_bytes, 2 * plain.pinned_bytes,
            "nor in pinned memory");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* Passes of one direction, or some of both, have no graph. */
-static void train_mixed(const struct saver_options *options, const char *what)
+static void train_mixed(const struct toy_options *options, const char *what)
 {
     uint32_t wrong = 0, n = 0, half = 0;
 
@@ -178,16 +178,16 @@ static void train_mixed(const struct saver_options *options, const char *what)
         }
         snprintf(settings, sizeof(settings), "RACES=1 FAIL=cuStreamEndCapture:%u",
                  n);
-        toy_configure(&sv.toy, settings);
+        toy_configure(&sv, settings);
         right = trains();
-        stats = saver_stats(&sv);
+        stats = toy_stats(&sv);
         half += stats.replays > 0 && stats.reruns > 0;
-        saver_detach(&sv);
+        toy_detach(&sv);
         if (!right || !all_are_back() || stats.check_failures != 0) {
             diag("%s, capture %u", what, n);
             wrong++;
         }
-        saver_close(&sv);
+        toy_close(&sv);
     }
     is_int(wrong, 0,
            "%s: right whichever pass has no graph, and every block is back",
@@ -200,10 +200,10 @@ static void test_mixed(void)
     static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const char *const comparing[] = { "GRAPHHOOKS_CHECK=bitwise",
                                              "GRAPHHOOKS_LOG=off", NULL };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.environment = silent;
-    o.slots = 3;
+    o.max_slots = 3;
     train_mixed(&o, "some passes without a graph");
     o.granularity = "chunk";
     train_mixed(&o, "a chunk, one direction without a graph");
@@ -216,7 +216,8 @@ static void test_mixed(void)
     o.environment = comparing;
     train_mixed(&o, "most groups stay, compared");
     o.environment = silent;
-    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+    o.offload = (gh_offload_desc){ .struct_size = 1,
+                                   .modules = TOY_MODULES,
                                    .min_bytes = 600 };
     train_mixed(&o, "three streams, small tensors stay");
     o.unlent = true;
@@ -229,7 +230,7 @@ static void test_mixed(void)
 static uint64_t bytes_of_a_step(const char *modules)
 {
     static const uint32_t four = 4;
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t bytes;
 
     o.in_flight = 4;
@@ -238,10 +239,10 @@ static uint64_t bytes_of_a_step(const char *modules)
     if (!open_with(&o)) {
         return 0;
     }
-    ok(run_steps(&four, 1) && saver_is_exact(&sv),
-       "%s: the first step is right", modules);
+    ok(run_steps(&four, 1) && toy_is_exact(&sv), "%s: the first step is right",
+       modules);
     bytes = lender_bytes(&sv.lender, true);
-    saver_close(&sv);
+    toy_close(&sv);
     return bytes;
 }
 
@@ -249,7 +250,7 @@ static uint64_t bytes_of_a_step(const char *modules)
 static void test_memory(void)
 {
     const uint64_t kept = bytes_of_a_step("mlp_norm");
-    const uint64_t moved = bytes_of_a_step(SAVER_ALL);
+    const uint64_t moved = bytes_of_a_step(TOY_MODULES);
 
     is_int(kept, 16 * moved,
            "blocks for one layer of one microbatch are enough, and not for "
@@ -262,7 +263,7 @@ static void test_sizes_change(void)
 {
     static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t copied;
 
     o.environment = silent;
@@ -274,29 +275,28 @@ static void test_sizes_change(void)
         run_steps(three, 1);
         sv.grows = true;
         sv.tries_again = true;
-        copied = saver_moved(&sv).out_copies;
-        ok(run_steps(three, 3) && saver_is_exact(&sv),
+        copied = toy_moved(&sv).out_copies;
+        ok(run_steps(three, 3) && toy_is_exact(&sv),
            "groups that have grown are right");
-        is_int(saver_moved(&sv).out_copies, copied, "and stay");
+        is_int(toy_moved(&sv).out_copies, copied, "and stay");
         sv.grows = false;
         sv.words[1] = 128;
-        ok(run_steps(three, 3) && saver_is_exact(&sv),
+        ok(run_steps(three, 3) && toy_is_exact(&sv),
            "groups that have shrunk are right");
-        ok(saver_moved(&sv).out_copies > copied, "and go");
+        ok(toy_moved(&sv).out_copies > copied, "and go");
         sv.words[1] = 0;
-        ok(run_steps(three, 3) && saver_is_exact(&sv) &&
-               toy_races(&sv.toy) == 0,
+        ok(run_steps(three, 3) && toy_is_exact(&sv) && toy_races(&sv) == 0,
            "and so are those that are as they were");
-        saver_detach(&sv);
+        toy_detach(&sv);
         ok(unlent || all_are_back(), "each block is back, once");
-        saver_close(&sv);
+        toy_close(&sv);
     }
 }
 
 static bool has_entry(const char *name)
 {
     softcuda_entry_fn *entry_at =
-        (softcuda_entry_fn *)toy_control(&sv.toy, "softcuda_entry");
+        (softcuda_entry_fn *)toy_control(&sv, "softcuda_entry");
     const char *entry;
 
     for (uint32_t i = 0; (entry = entry_at(i)) != NULL; i++) {
@@ -314,7 +314,7 @@ static void test_batches(void)
     static const char *const delayed[] = { "GRAPHHOOKS_OFFLOAD_DELAY=1",
                                            NULL };
     static const char entry[] = "cuMemcpyBatchAsync_v2";
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t batches;
 
     for (int own = 0; own < 2; own++) {
@@ -323,17 +323,17 @@ static void test_batches(void)
         if (!open_with(&o)) {
             return;
         }
-        if (!sv.toy.soft || !has_entry(entry)) {
+        if (!sv.soft || !has_entry(entry)) {
             skip(2, "the driver has no batches to count");
-            saver_close(&sv);
+            toy_close(&sv);
             continue;
         }
         ok(trains(), "copies in batches: every sum is exact");
-        batches = toy_calls(&sv.toy, entry);
-        is_int(batches, saver_moved(&sv).flushes,
+        batches = toy_calls(&sv, entry);
+        is_int(batches, toy_moved(&sv).flushes,
                "each flush is one call, %llu of them",
                (unsigned long long)batches);
-        saver_close(&sv);
+        toy_close(&sv);
     }
 }
 

@@ -16,22 +16,22 @@ static const char *const delayed[] = { "GRAPHHOOKS_LOG=off",
                                        "GRAPHHOOKS_OFFLOAD_DELAY=1", NULL };
 static const char *const comparing[] = { "GRAPHHOOKS_LOG=off",
                                          "GRAPHHOOKS_CHECK=bitwise", NULL };
-static const struct saver_options small = { .layers = 4,
-                                            .modules = 2,
-                                            .tensors = 2,
-                                            .elems = 64,
-                                            .in_flight = 2,
-                                            .streams = 2,
-                                            .environment = silent,
-                                            .own = true };
+static const struct toy_options small = { .layers = 4,
+                                          .modules = 2,
+                                          .tensors = 2,
+                                          .elems = 64,
+                                          .in_flight = 2,
+                                          .streams = 2,
+                                          .environment = silent,
+                                          .own = true };
 
 static void close_and_count(const char *what)
 {
-    saver_detach(&sv);
+    toy_detach(&sv);
     ok(sv.lender.lent > 0 && all_are_back(),
        "%s: each of %llu blocks is back, once", what,
        (unsigned long long)sv.lender.lent);
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* ---- bad arguments ------------------------------------------------------ */
@@ -90,7 +90,7 @@ static void test_bad_arguments(void)
     tensor.bytes = 0;
     is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_STATE, &e,
               "no bytes at NULL are not");
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 /* ---- calls out of turn -------------------------------------------------- */
@@ -135,36 +135,36 @@ static gh_status place_one(uint64_t bytes, gh_error *e)
 }
 
 /* What has just been done, once more. */
-static enum saver_answer misuse(struct saver *saver, enum saver_call call,
-                                uint32_t layer, uint32_t module,
-                                uint32_t microbatch)
+static enum toy_answer misuse(struct toy *host, enum toy_call call,
+                              uint32_t layer, uint32_t module,
+                              uint32_t microbatch)
 {
     const uint32_t core = GH_MODULE_CORE_ATTN;
-    const bool records = saver->decision.action == GH_ACTION_RECORD;
+    const bool records = host->decision.action == GH_ACTION_RECORD;
     const char *words = records ? "twice in one recording"
                                 : "core_attn of microbatch";
     gh_error e = { "" };
 
     (void)microbatch;
     if (layer != 1 || module != 0) {
-        return SAVER_GO_ON;
+        return TOY_GO_ON;
     }
     switch (call) {
-    case SAVER_SAVE:
+    case TOY_SAVE:
         expect(place_again(true, 256, &e), GH_ERR_STATE, &e, words, "save");
         break;
-    case SAVER_COMMIT:
-        expect(gh_offload_commit(saver->session, 1, core, &e), GH_ERR_STATE, &e,
+    case TOY_COMMIT:
+        expect(gh_offload_commit(host->session, 1, core, &e), GH_ERR_STATE, &e,
                words, "commit");
         break;
-    case SAVER_LOAD:
+    case TOY_LOAD:
         expect(place_again(false, 256, &e), GH_ERR_STATE, &e, words, "load");
         break;
     default:
-        expect(gh_offload_release(saver->session, 1, core, &e), GH_ERR_STATE,
-               &e, words, "release");
+        expect(gh_offload_release(host->session, 1, core, &e), GH_ERR_STATE, &e,
+               words, "release");
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static void test_calls_out_of_turn(void)
@@ -182,15 +182,15 @@ static void test_calls_out_of_turn(void)
     close_and_count("calls out of turn");
 }
 
-static enum saver_answer load_others(struct saver *saver, enum saver_call call,
-                                     uint32_t layer, uint32_t module,
-                                     uint32_t microbatch)
+static enum toy_answer load_others(struct toy *host, enum toy_call call,
+                                   uint32_t layer, uint32_t module,
+                                   uint32_t microbatch)
 {
     gh_error e = { "" };
 
     (void)microbatch;
     /* The backward of layer 1 has begun: its core_attn is loaded last. */
-    if (call == SAVER_RELEASE && layer == 1 && module == 1) {
+    if (call == TOY_RELEASE && layer == 1 && module == 1) {
         expect(place_again(false, 512, &e), GH_ERR_INVALID, &e,
                "core_attn has other tensors than it was saved with: "
                "tensors[0] has 512 bytes, and had 256", "more");
@@ -201,8 +201,8 @@ static enum saver_answer load_others(struct saver *saver, enum saver_call call,
         expect(place_one(256, &e), GH_ERR_INVALID, &e,
                "they are 1, and were 2", "fewer");
     }
-    (void)saver;
-    return SAVER_GO_ON;
+    (void)host;
+    return TOY_GO_ON;
 }
 
 /* In a recording they end it, and an eager pass follows. */
@@ -224,14 +224,14 @@ static void test_other_tensors(void)
 /* What one pass has saved no other commits: the first may have been a graph. */
 static void test_commit_by_another_pass(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.granularity = "part";
     o.across = true;
     if (!open_with(&o)) {
         return;
     }
-    ok(saver_step(&sv, 2) != GH_OK,
+    ok(toy_step(&sv, 2) != GH_OK,
        "a commit by another pass than the one that saves is refused");
     ok(strstr(sv.err.text, "was saved by another pass") != NULL,
        "and says so: %s", sv.err.text);
@@ -243,7 +243,7 @@ static void test_commit_by_another_pass(void)
     }
     steps(1, 2);
     sv.options.across = true;
-    ok(saver_step(&sv, 2) != GH_OK &&
+    ok(toy_step(&sv, 2) != GH_OK &&
            strstr(sv.err.text, "was saved by another pass") != NULL,
        "also after the profile: %s", sv.err.text);
     close_and_count("a commit by another pass, after the profile");
@@ -252,24 +252,24 @@ static void test_commit_by_another_pass(void)
 /* ---- a host that does not wait ------------------------------------------ */
 
 /* As soon as it has committed a group it writes there again. */
-static enum saver_answer overwrite(struct saver *saver, enum saver_call call,
-                                   uint32_t layer, uint32_t module,
-                                   uint32_t microbatch)
+static enum toy_answer overwrite(struct toy *host, enum toy_call call,
+                                 uint32_t layer, uint32_t module,
+                                 uint32_t microbatch)
 {
-    const struct lent_block *block = saver->lender.blocks;
+    const struct lent_block *block = host->lender.blocks;
 
     (void)microbatch;
-    if (call != SAVER_COMMIT || layer != 0 || module != 0) {
-        return SAVER_GO_ON;
+    if (call != TOY_COMMIT || layer != 0 || module != 0) {
+        return TOY_GO_ON;
     }
     while (block != NULL && !block->out) {
         block = block->next;
     }
     if (block != NULL) {
-        saver->toy.drv.cuMemsetD8Async(block->address, 1, block->bytes,
-                                       block->stream);
+        host->drv.cuMemsetD8Async(block->address, 1, block->bytes,
+                                  block->stream);
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static void test_host_writes_too_early(void)
@@ -277,14 +277,14 @@ static void test_host_writes_too_early(void)
     if (!open_with(&small)) {
         return;
     }
-    toy_configure(&sv.toy, "SEED=0 RACES=1");
+    toy_configure(&sv, "SEED=0 RACES=1");
     sv.watch = overwrite;
     steps(1, 2);
-    ok(toy_races(&sv.toy) > 0,
+    ok(toy_races(&sv) > 0,
        "a host that writes over a group before its copy has ended is told: "
        "%llu races",
-       (unsigned long long)toy_races(&sv.toy));
-    toy_configure(&sv.toy, "");
+       (unsigned long long)toy_races(&sv));
+    toy_configure(&sv, "");
     close_and_count("a host that writes too early");
 }
 
@@ -292,7 +292,7 @@ static void test_host_writes_too_early(void)
 
 static void test_hooks_in_the_service(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.free_running = true;
     for (int compared = 0; compared < 2; compared++) {
@@ -313,43 +313,43 @@ static uint32_t n_late, n_recorded, n_passes;
 
 /* What goes is copied in the graph, so its block is free for what the recording
  * allocates next. */
-static enum saver_answer look_at_commit(struct saver *saver,
-                                        enum saver_call call, uint32_t layer,
-                                        uint32_t module, uint32_t microbatch)
+static enum toy_answer look_at_commit(struct toy *host, enum toy_call call,
+                                      uint32_t layer, uint32_t module,
+                                      uint32_t microbatch)
 {
     (void)module;
     (void)microbatch;
-    if (call != SAVER_COMMIT || layer == 3 ||
-        saver->decision.action != GH_ACTION_RECORD) {
-        return SAVER_GO_ON;
+    if (call != TOY_COMMIT || layer == 3 ||
+        host->decision.action != GH_ACTION_RECORD) {
+        return TOY_GO_ON;
     }
     n_recorded++;
-    for (const struct lent_block *b = saver->lender.blocks; b != NULL;
+    for (const struct lent_block *b = host->lender.blocks; b != NULL;
          b = b->next) {
-        n_late += b->out && b->recording == saver->lender.recording;
+        n_late += b->out && b->recording == host->lender.recording;
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 /* A recording with a group that stays is dropped: its block is back. */
-static enum saver_answer drop_one(struct saver *saver, enum saver_call call,
-                                  uint32_t layer, uint32_t module,
-                                  uint32_t microbatch)
+static enum toy_answer drop_one(struct toy *host, enum toy_call call,
+                                uint32_t layer, uint32_t module,
+                                uint32_t microbatch)
 {
-    uint64_t *dropped = saver->user;
+    uint64_t *dropped = host->user;
 
     (void)module;
     (void)microbatch;
-    for (const struct lent_block *b = saver->lender.blocks; b != NULL;
+    for (const struct lent_block *b = host->lender.blocks; b != NULL;
          b = b->next) {
         n_late += b->out && b->recording != 0 && b->recording == *dropped;
     }
-    if (*dropped != 0 || layer != 3 || call != SAVER_COMMIT ||
-        saver->decision.action != GH_ACTION_RECORD) {
-        return SAVER_GO_ON;
+    if (*dropped != 0 || layer != 3 || call != TOY_COMMIT ||
+        host->decision.action != GH_ACTION_RECORD) {
+        return TOY_GO_ON;
     }
-    *dropped = saver->lender.recording;
-    return SAVER_AGAIN;
+    *dropped = host->lender.recording;
+    return TOY_AGAIN;
 }
 
 static void test_dropped_recording(void)
@@ -369,19 +369,19 @@ static void test_dropped_recording(void)
 }
 
 /* After the last backward of a microbatch nothing is out. */
-static gh_status look_after_pass(struct saver *saver)
+static gh_status look_after_pass(struct toy *host)
 {
-    const gh_status status = gh_flush_delayed(saver->session, &saver->err);
+    const gh_status status = gh_flush_delayed(host->session, &host->err);
 
-    if (++n_passes % (2 * saver->options.layers) == 0) {
-        n_late += lender_still_out(&saver->lender) != 0;
+    if (++n_passes % (2 * host->options.layers) == 0) {
+        n_late += lender_still_out(&host->lender) != 0;
     }
     return status;
 }
 
 static void test_released_at_once(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     if (!open_with(&o)) {
         return;
@@ -411,14 +411,15 @@ static void test_released_at_once(void)
  * they come back to when they have gone. */
 static void test_recorded_while_it_stays(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
     char settings[2000] = "RACES=1 FAIL=";
     size_t used = strlen(settings);
     uint64_t replays;
 
     o.in_flight = 3;
     o.streams = 1;
-    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+    o.offload = (gh_offload_desc){ .struct_size = 1,
+                                   .modules = TOY_MODULES,
                                    .min_bytes = 160 };
     for (int i = 1; i <= 40; i++) {
         used += (size_t)snprintf(settings + used, sizeof(settings) - used,
@@ -429,13 +430,13 @@ static void test_recorded_while_it_stays(void)
         return;
     }
     steps(1, 2);
-    toy_configure(&sv.toy, settings);
+    toy_configure(&sv, settings);
     ok(steps(1, 4) && is_right(), "passes are recorded without pinned memory");
-    toy_configure(&sv.toy, "RACES=1");
+    toy_configure(&sv, "RACES=1");
     steps(1, 4);
-    replays = saver_stats(&sv).replays;
+    replays = toy_stats(&sv).replays;
     ok(steps(1, 4) && is_right(), "and right with it");
-    is_int(saver_stats(&sv).replays - replays, 4 * 2 * 4,
+    is_int(toy_stats(&sv).replays - replays, 4 * 2 * 4,
            "where all of them are replayed");
     close_and_count("recorded without pinned memory");
 }
@@ -445,25 +446,25 @@ struct closing {
     bool done;
 };
 
-static enum saver_answer close_session(struct saver *saver,
-                                       enum saver_call call, uint32_t layer,
-                                       uint32_t module, uint32_t microbatch)
+static enum toy_answer close_session(struct toy *host, enum toy_call call,
+                                     uint32_t layer, uint32_t module,
+                                     uint32_t microbatch)
 {
-    struct closing *c = saver->user;
+    struct closing *c = host->user;
 
     (void)call;
     (void)layer;
     (void)module;
     (void)microbatch;
-    if (saver->calls < c->at) {
-        return SAVER_GO_ON;
+    if (host->calls < c->at) {
+        return TOY_GO_ON;
     }
     c->done = true;
-    saver_detach(saver);
-    return SAVER_STOP;
+    toy_detach(host);
+    return TOY_STOP;
 }
 
-static void sweep_closes(const struct saver_options *options, uint32_t which,
+static void sweep_closes(const struct toy_options *options, uint32_t which,
                          const char *what)
 {
     uint32_t wrong = 0, n = 0;
@@ -478,14 +479,14 @@ static void sweep_closes(const struct saver_options *options, uint32_t which,
         steps(which, 3);
         sv.watch = close_session;
         sv.user = &c;
-        saver_step(&sv, 3);
+        toy_step(&sv, 3);
         reached = c.done;
-        saver_detach(&sv);
-        if (!all_are_back() || toy_races(&sv.toy) != 0) {
+        toy_detach(&sv);
+        if (!all_are_back() || toy_races(&sv) != 0) {
             diag("%s, call %u", what, n + 1);
             wrong++;
         }
-        saver_close(&sv);
+        toy_close(&sv);
     }
     ok(n > 4 && wrong == 0,
        "%s: after each of %u calls, each block is back, once", what, n - 1);
@@ -493,7 +494,7 @@ static void sweep_closes(const struct saver_options *options, uint32_t which,
 
 static void test_closes(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.free_running = true;
     sweep_closes(&o, 0, "a session that closes in its first step");
@@ -510,7 +511,7 @@ static void test_closes(void)
 
 static void test_cuts(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.free_running = true;
     for (int stay = 0; stay < 2; stay++) {
@@ -519,21 +520,21 @@ static void test_cuts(void)
                                        .min_bytes = 4 };
         o.environment = silent;
         for (uint32_t which = 0; which < 2; which++) {
-            sweep_cuts(&o, which, SAVER_STOP, "a step that is given up");
-            sweep_cuts(&o, which, SAVER_AGAIN, "a pass that is begun again");
+            sweep_cuts(&o, which, TOY_STOP, "a step that is given up");
+            sweep_cuts(&o, which, TOY_AGAIN, "a pass that is begun again");
         }
         o.environment = delayed;
-        sweep_cuts(&o, 0, SAVER_STOP, "a step that is given up, delayed");
-        sweep_cuts(&o, 0, SAVER_AGAIN, "a pass that is begun again, delayed");
+        sweep_cuts(&o, 0, TOY_STOP, "a step that is given up, delayed");
+        sweep_cuts(&o, 0, TOY_AGAIN, "a pass that is begun again, delayed");
         o.environment = comparing;
-        sweep_cuts(&o, 2, SAVER_STOP, "a step that is given up, compared");
-        sweep_cuts(&o, 2, SAVER_AGAIN, "a pass that is begun again, compared");
+        sweep_cuts(&o, 2, TOY_STOP, "a step that is given up, compared");
+        sweep_cuts(&o, 2, TOY_AGAIN, "a pass that is begun again, compared");
         o.environment = silent;
-        o.slots = 1;
-        sweep_cuts(&o, 2, SAVER_STOP, "a step that is given up, one slot");
-        o.slots = 0;
+        o.max_slots = 1;
+        sweep_cuts(&o, 2, TOY_STOP, "a step that is given up, one slot");
+        o.max_slots = 0;
         o.unlent = true;
-        sweep_cuts(&o, 1, SAVER_STOP, "a step that is given up, no service");
+        sweep_cuts(&o, 1, TOY_STOP, "a step that is given up, no service");
         o.unlent = false;
     }
 }
@@ -542,19 +543,21 @@ static void test_cuts(void)
 
 static void test_pool_limit(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.host = &hearing;
     o.environment = NULL;
     for (uint64_t limit = 1; limit < 9000; limit += 1400) {
-        o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
-                                       .min_bytes = 4, .pool_bytes = limit };
+        o.offload = (gh_offload_desc){ .struct_size = 1,
+                                       .modules = TOY_MODULES,
+                                       .min_bytes = 4,
+                                       .pool_bytes = limit };
         if (!open_with(&o)) {
             return;
         }
         ok(steps(4, 3) && is_right(), "a pool of %llu bytes is enough to train",
            (unsigned long long)limit);
-        ok(saver_moved(&sv).pinned_bytes <= limit, "and is not passed");
+        ok(toy_moved(&sv).pinned_bytes <= limit, "and is not passed");
         close_and_count("a small pool");
     }
 }
@@ -571,7 +574,7 @@ struct outcome {
     uint64_t calls;
 };
 
-static struct outcome train_failing(const struct saver_options *options,
+static struct outcome train_failing(const struct toy_options *options,
                                     const char *settings, const char *entry)
 {
     struct outcome outcome = { false, 0 };
@@ -580,20 +583,20 @@ static struct outcome train_failing(const struct saver_options *options,
     if (!open_with(options)) {
         return outcome;
     }
-    toy_configure(&sv.toy, settings);
+    toy_configure(&sv, settings);
     for (uint32_t s = 0; s < 4 && status == GH_OK; s++) {
-        status = saver_step(&sv, 2 + s % 2);
+        status = toy_step(&sv, 2 + s % 2);
     }
-    outcome.calls = toy_calls(&sv.toy, entry);
-    saver_detach(&sv);
+    outcome.calls = toy_calls(&sv, entry);
+    toy_detach(&sv);
     outcome.good = status == GH_OK ? is_right() : sv.err.text[0] != '\0';
     /* Part of a copy may be on its way when the rest of it fails. */
     if (strcmp(entry, "cuMemcpyDtoHAsync") == 0) {
-        outcome.good = outcome.good && toy_races(&sv.toy) == 0;
+        outcome.good = outcome.good && toy_races(&sv) == 0;
     }
     outcome.good = all_are_back() && outcome.good;
-    toy_configure(&sv.toy, "");
-    saver_close(&sv);
+    toy_configure(&sv, "");
+    toy_close(&sv);
     return outcome;
 }
 
@@ -603,7 +606,7 @@ static uint64_t most_of_an_entry(void)
     return getenv("GRAPHHOOKS_TEST_SEEDS") != NULL ? 8 : 60;
 }
 
-static void sweep(const struct saver_options *options, const char *entry,
+static void sweep(const struct toy_options *options, const char *entry,
                   uint32_t n_fail, const char *what)
 {
     const struct outcome whole =
@@ -634,10 +637,10 @@ static void sweep(const struct saver_options *options, const char *entry,
 
 static void test_driver_calls(void)
 {
-    struct saver_options o = small;
+    struct toy_options o = small;
 
     o.free_running = true;
-    o.slots = 2;
+    o.max_slots = 2;
     for (size_t e = 0; e < sizeof(entries) / sizeof(entries[0]); e++) {
         o.offload.struct_size = 0;
         sweep(&o, entries[e], 1, "all groups go");

@@ -11,25 +11,23 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct saver_options four_layers = { .layers = 4,
-                                                  .modules = 3,
-                                                  .tensors = 2,
-                                                  .elems = 256,
-                                                  .in_flight = 3 };
+static const struct toy_options four_layers = {
+    .layers = 4, .modules = 3, .tensors = 2, .elems = 256, .in_flight = 3
+};
 
 static uint32_t n_leaks;
 
 static void finish(void)
 {
-    saver_detach(&sv);
+    toy_detach(&sv);
     n_leaks += left_over() != 0;
-    saver_close(&sv);
+    toy_close(&sv);
 }
 
 static void no_race(void)
 {
-    if (sv.toy.soft) {
-        is_int(toy_races(&sv.toy), 0, "without a race");
+    if (sv.soft) {
+        is_int(toy_races(&sv), 0, "without a race");
     } else {
         skip(1, "only the software device looks for races");
     }
@@ -37,7 +35,7 @@ static void no_race(void)
 
 /* ---- what is trained ---------------------------------------------------------- */
 
-static void train(const struct saver_options *options, const char *what)
+static void train(const struct toy_options *options, const char *what)
 {
     gh_offload_stats moved;
     gh_stats stats;
@@ -46,9 +44,9 @@ static void train(const struct saver_options *options, const char *what)
         return;
     }
     ok(trains(), "%s: every sum is exact%s", what,
-       sv.toy.soft ? ", and nothing is raced for" : "");
-    moved = saver_moved(&sv);
-    stats = saver_stats(&sv);
+       sv.soft ? ", and nothing is raced for" : "");
+    moved = toy_moved(&sv);
+    stats = toy_stats(&sv);
     ok(moved.out_copies > 0 && moved.back_copies >= moved.out_copies -
                                                         moved.out_copies / 4,
        "%s: %llu copies go out, %llu come back", what,
@@ -67,7 +65,7 @@ static void test_training(void)
                                              "GRAPHHOOKS_LOG=off", NULL };
     static const char *const one_slot[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const char *const traced[] = { "GRAPHHOOKS_TRACE=/dev/null", NULL };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     train(&o, "layers");
     o.environment = traced;
@@ -87,7 +85,7 @@ static void test_training(void)
     train(&o, "three streams");
     o.last_first = true;
     train(&o, "three streams, the last backward first");
-    o.slots = 1;
+    o.max_slots = 1;
     o.environment = one_slot;
     train(&o, "three streams and one slot");
     o = four_layers;
@@ -121,7 +119,7 @@ static void test_training(void)
     o.offload = asks("core_attn");
     train(&o, "evaluations on three streams, most groups stay");
     o.evaluates = false;
-    o.slots = 1;
+    o.max_slots = 1;
     o.environment = one_slot;
     train(&o, "one slot, three streams, most groups stay");
     o = four_layers;
@@ -151,7 +149,8 @@ static void test_training(void)
     o.granularity = "part";
     train(&o, "across two parts at once");
     o = four_layers;
-    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+    o.offload = (gh_offload_desc){ .struct_size = 1,
+                                   .modules = TOY_MODULES,
                                    .min_bytes = 600 };
     train(&o, "small tensors stay");
 }
@@ -167,7 +166,7 @@ static void test_policy_under(const char *const *environment,
                               gh_offload_desc desc, uint32_t layers,
                               uint32_t expected, const char *what)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     gh_offload_stats moved;
 
     if (environment != NULL) {
@@ -179,7 +178,7 @@ static void test_policy_under(const char *const *environment,
         return;
     }
     ok(trains(), "%s: every sum is exact", what);
-    moved = saver_moved(&sv);
+    moved = toy_moved(&sv);
     is_int(moved.groups, layers * MODULES, "%s: all groups are known", what);
     is_int(moved.groups_offloaded, expected, "%s: %u of them go", what,
            expected);
@@ -201,7 +200,7 @@ static void test_policy(void)
 {
     static const char *const kept[] = { "GRAPHHOOKS_OFFLOAD_KEEP_BYTES=1536",
                                         NULL };
-    gh_offload_desc desc = asks(SAVER_ALL);
+    gh_offload_desc desc = asks(TOY_MODULES);
 
     test_policy_of(desc, LAYERS, (LAYERS - 1) * MODULES,
                    "the last of each module stays");
@@ -216,13 +215,13 @@ static void test_policy(void)
     desc.keep_bytes++;
     test_policy_of(desc, LAYERS, 6, "a byte more keeps a group more");
     test_policy_under(kept, desc, LAYERS, 7, "a variable wins over keep_bytes");
-    desc = asks(SAVER_ALL);
+    desc = asks(TOY_MODULES);
     desc.fraction = "0.5";
     test_policy_of(desc, LAYERS, 4,
                    "half of them, less one whose rings free nothing");
     desc.fraction = "0";
     test_policy_of(desc, LAYERS, 0, "none of them");
-    desc = asks(SAVER_ALL);
+    desc = asks(TOY_MODULES);
     desc.min_bytes = 1025;
     test_policy_of(desc, LAYERS, 0, "all tensors are small");
     desc.buffers = 5;
@@ -235,7 +234,7 @@ static void test_policy(void)
 static void test_nothing_is_asked_for(void)
 {
     static const uint32_t counts[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.offload = asks("");
     o.host = &hearing;
@@ -244,13 +243,13 @@ static void test_nothing_is_asked_for(void)
         return;
     }
     run_steps(counts, 2);
-    ok(saver_stats(&sv).recordings > 0,
+    ok(toy_stats(&sv).recordings > 0,
        "where nothing is to be offloaded no step is profiled");
-    ok(run_steps(counts, 1) && saver_is_exact(&sv) && toy_races(&sv.toy) == 0,
+    ok(run_steps(counts, 1) && toy_is_exact(&sv) && toy_races(&sv) == 0,
        "a session that offloads nothing says where groups lie: %s",
        sv.err.text);
-    is_int(saver_moved(&sv).out_copies, 0, "and copies nothing");
-    is_int(saver_stats(&sv).eager_passes, 2 * 3 * LAYERS,
+    is_int(toy_moved(&sv).out_copies, 0, "and copies nothing");
+    is_int(toy_stats(&sv).eager_passes, 2 * 3 * LAYERS,
            "all passes after the first step are graphs");
     is_str(said, "", "and nothing is said of it");
     finish();
@@ -288,17 +287,17 @@ static void test_no_offload_desc(void)
 
 static void test_plan_switches_off(void)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.modules = 4;
     o.granularity = "part";
-    o.offload = asks(SAVER_ALL ",mlp_norm");
+    o.offload = asks(TOY_MODULES ",mlp_norm");
     o.host = &hearing;
     if (!open_with(&o)) {
         return;
     }
     ok(trains(), "a module that the plan switches off trains");
-    is_int(saver_moved(&sv).groups_offloaded, 9,
+    is_int(toy_moved(&sv).groups_offloaded, 9,
            "its groups stay, and those of the others go");
     is_int(times_said("leave mlp_norm out of the offloaded modules"), 1,
            "which is said: %s", said);
@@ -307,7 +306,7 @@ static void test_plan_switches_off(void)
 
 static void test_memory(void)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     softcuda_counts first, last;
     gh_offload_stats moved;
     static const uint32_t counts[] = { 4, 4, 3, 4, 2, 4 };
@@ -316,34 +315,34 @@ static void test_memory(void)
         return;
     }
     run_steps(counts, 1);
-    first = toy_counts(&sv.toy);
-    moved = saver_moved(&sv);
+    first = toy_counts(&sv);
+    moved = toy_moved(&sv);
     is_int(moved.ring_bytes, 2 * 2 * MODULES * GROUP_BYTES,
            "two rings of two buffers for each module, whatever is in flight");
-    ok(run_steps(counts + 1, 5) && saver_is_exact(&sv), "and go on training");
-    last = toy_counts(&sv.toy);
-    is_int(saver_moved(&sv).ring_bytes, moved.ring_bytes,
+    ok(run_steps(counts + 1, 5) && toy_is_exact(&sv), "and go on training");
+    last = toy_counts(&sv);
+    is_int(toy_moved(&sv).ring_bytes, moved.ring_bytes,
            "the rings stay as they were");
-    if (sv.toy.soft) {
+    if (sv.soft) {
         is_int(last.host_allocations, first.host_allocations,
                "pinned memory is allocated in the first step only");
-        is_int(last.host_bytes, saver_moved(&sv).pinned_bytes,
+        is_int(last.host_bytes, toy_moved(&sv).pinned_bytes,
                "and the statistics have all of it");
     } else {
         skip(2, "only the software device counts what is allocated");
     }
-    is_int(saver_moved(&sv).pinned_bytes, moved.pinned_bytes,
+    is_int(toy_moved(&sv).pinned_bytes, moved.pinned_bytes,
            "the statistics have no more of it than after the first step");
     ok(moved.pinned_bytes > 0, "which is some");
     finish();
-    o.offload = asks(SAVER_ALL);
+    o.offload = asks(TOY_MODULES);
     o.offload.buffers = 3;
     o.in_flight = 4;
     if (!open_with(&o)) {
         return;
     }
     ok(trains(), "rings of three buffers train");
-    is_int(saver_moved(&sv).ring_bytes, 2 * 3 * MODULES * GROUP_BYTES,
+    is_int(toy_moved(&sv).ring_bytes, 2 * 3 * MODULES * GROUP_BYTES,
            "with two rings of three buffers for each module");
     finish();
 }
@@ -352,7 +351,7 @@ static void test_memory(void)
 static void test_ahead(void)
 {
     static const uint32_t counts[] = { 3, 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t late;
 
     o.in_flight = 1;
@@ -361,46 +360,45 @@ static void test_ahead(void)
         return;
     }
     run_steps(counts, 1);
-    late = saver_moved(&sv).late;
-    is_int(late, saver_moved(&sv).back_copies,
+    late = toy_moved(&sv).late;
+    is_int(late, toy_moved(&sv).back_copies,
            "in the profile every group is fetched when it is needed");
     ok(late > 0, "which are %llu", (unsigned long long)late);
-    ok(run_steps(counts, 3) && saver_is_exact(&sv), "later steps are right");
-    is_int(saver_moved(&sv).late, late, "and fetch every group ahead");
-    is_int(saver_moved(&sv).back_copies, saver_moved(&sv).out_copies,
-           "once each");
+    ok(run_steps(counts, 3) && toy_is_exact(&sv), "later steps are right");
+    is_int(toy_moved(&sv).late, late, "and fetch every group ahead");
+    is_int(toy_moved(&sv).back_copies, toy_moved(&sv).out_copies, "once each");
     finish();
 }
 
 /* ---- addresses ------------------------------------------------------------------- */
 
-static void *recorded_at[8][LAYERS][SAVER_MAX_MODULES][2];
+static void *recorded_at[8][LAYERS][TOY_MAX_MODULES][2];
 static uint32_t n_moved, n_watched;
 
 /* GRAPHHOOKS_CHECK runs each pass eagerly too: where that one is, the graph
  * is. */
-static enum saver_answer watch_addresses(struct saver *saver,
-                                         enum saver_call call, uint32_t layer,
-                                         uint32_t module, uint32_t microbatch)
+static enum toy_answer watch_addresses(struct toy *host, enum toy_call call,
+                                       uint32_t layer, uint32_t module,
+                                       uint32_t microbatch)
 {
-    const uint32_t slot = saver->decision.slot;
+    const uint32_t slot = host->decision.slot;
 
     (void)microbatch;
-    if (call == SAVER_SAVE && saver->step > 0 && slot < 8) {
+    if (call == TOY_SAVE && host->step > 0 && slot < 8) {
         void **kept = &recorded_at[slot][layer][module][0];
 
         n_watched++;
-        n_moved += *kept != NULL && *kept != saver->at[layer][module];
-        *kept = saver->at[layer][module];
+        n_moved += *kept != NULL && *kept != host->at[layer][module];
+        *kept = host->at[layer][module];
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static void test_addresses(void)
 {
     static const char *const comparing[] = { "GRAPHHOOKS_CHECK=bitwise",
                                              "GRAPHHOOKS_LOG=off", NULL };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.environment = comparing;
     if (!open_with(&o)) {
@@ -412,9 +410,9 @@ static void test_addresses(void)
     ok(trains(), "watched, it trains");
     ok(n_watched > 100, "%u groups are saved where a graph has them", n_watched);
     is_int(n_moved, 0, "and none is elsewhere than when it was recorded");
-    ok(saver_stats(&sv).checks > 50, "%llu passes are compared",
-       (unsigned long long)saver_stats(&sv).checks);
-    is_int(saver_stats(&sv).check_failures, 0, "without a difference");
+    ok(toy_stats(&sv).checks > 50, "%llu passes are compared",
+       (unsigned long long)toy_stats(&sv).checks);
+    is_int(toy_stats(&sv).check_failures, 0, "without a difference");
     finish();
 }
 
@@ -423,11 +421,11 @@ static void test_addresses(void)
 static void test_smaller_between(void)
 {
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t eager = 0;
 
     o.in_flight = 1; /* all in one slot */
-    o.offload = asks(SAVER_ALL);
+    o.offload = asks(TOY_MODULES);
     o.offload.min_bytes = 64;
     o.layers = 6;
     if (!open_with(&o)) {
@@ -435,19 +433,19 @@ static void test_smaller_between(void)
     }
     ok(run_steps(three, 2), "graphs are recorded of whole microbatches");
     sv.words[1] = 40;
-    ok(run_steps(three, 3) && saver_is_exact(&sv),
+    ok(run_steps(three, 3) && toy_is_exact(&sv),
        "a smaller one between two replays leaves them whole");
     finish();
 
     if (!open_with(&o)) {
         return;
     }
-    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+    for (uint32_t m = 0; m < TOY_MAX_FEEDS; m++) {
         sv.words[m] = 250; /* a gap between the tensors of a group */
     }
     run_steps(three, 2);
     sv.words[1] = 128; /* and none */
-    ok(run_steps(three, 3) && saver_is_exact(&sv),
+    ok(run_steps(three, 3) && toy_is_exact(&sv),
        "nor does one whose tensors lie without a gap");
     gh_session_reasons(sv.session, GH_REASON_INPUT, &eager, NULL);
     ok(eager > 0, "and runs eagerly");
@@ -457,23 +455,23 @@ static void test_smaller_between(void)
 static void test_larger_than_profiled(void)
 {
     static const uint32_t three[] = { 3, 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.host = &hearing;
     if (!open_with(&o)) {
         return;
     }
-    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+    for (uint32_t m = 0; m < TOY_MAX_FEEDS; m++) {
         sv.words[m] = 128;
     }
     ok(run_steps(three, 2), "graphs are recorded of small microbatches");
     sv.words[1] = 256;
-    ok(run_steps(three, 4) && saver_is_exact(&sv),
+    ok(run_steps(three, 4) && toy_is_exact(&sv),
        "a microbatch that is larger than the profile's is right");
     is_int(times_said("it stays on the device where it is larger"),
            (LAYERS - 1) * MODULES, "which is said once of each group: %s",
            said);
-    ok(saver_moved(&sv).kept_bytes >= (LAYERS - 1) * MODULES * GROUP_BYTES,
+    ok(toy_moved(&sv).kept_bytes >= (LAYERS - 1) * MODULES * GROUP_BYTES,
        "and takes memory of its own");
     no_race();
     finish();
@@ -483,21 +481,21 @@ static void test_larger_than_profiled(void)
 static void test_larger_than_recorded(void)
 {
     static const uint32_t three[] = { 3, 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.offload = asks("core_attn");
     if (!open_with(&o)) {
         return;
     }
-    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+    for (uint32_t m = 0; m < TOY_MAX_FEEDS; m++) {
         sv.words[m] = 128;
     }
     ok(run_steps(three, 2), "graphs are recorded of groups that stay");
     sv.words[0] = 256;
-    ok(run_steps(three, 4) && saver_is_exact(&sv),
+    ok(run_steps(three, 4) && toy_is_exact(&sv),
        "a larger microbatch in their slots is right");
     sv.words[0] = 128;
-    ok(run_steps(three, 4) && saver_is_exact(&sv), "and so is what follows it");
+    ok(run_steps(three, 4) && toy_is_exact(&sv), "and so is what follows it");
     no_race();
     finish();
 }
@@ -506,7 +504,7 @@ static void test_larger_than_recorded(void)
 static void test_growth_in_a_recording(void)
 {
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.host = &hearing;
     if (!open_with(&o)) {
@@ -514,7 +512,7 @@ static void test_growth_in_a_recording(void)
     }
     ok(run_steps(three, 1), "the first step is the profile");
     sv.grows = true;
-    is_status(saver_step(&sv, 3), GH_ERR_DEVICE, NULL,
+    is_status(toy_step(&sv, 3), GH_ERR_DEVICE, NULL,
               "a larger group in a recording is refused");
     ok(strstr(sv.err.text, "has 3072 bytes, and had 1536 in the first step") !=
            NULL,
@@ -527,9 +525,9 @@ static void test_growth_in_a_recording(void)
     run_steps(three, 1);
     sv.grows = true;
     sv.tries_again = true;
-    ok(run_steps(three, 3) && saver_is_exact(&sv),
+    ok(run_steps(three, 3) && toy_is_exact(&sv),
        "a host that enters the pass again runs it eagerly");
-    is_int(saver_stats(&sv).check_failures, 0, "nothing differs");
+    is_int(toy_stats(&sv).check_failures, 0, "nothing differs");
     ok(times_said("what is recorded has the same size in every step") >= 1,
        "and why is said");
     finish();
@@ -541,7 +539,7 @@ static void test_moved_before_a_graph(void)
 {
     static const char *const off[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.scope = "mlp";
     o.across = true;
@@ -552,10 +550,10 @@ static void test_moved_before_a_graph(void)
     }
     ok(run_steps(three, 3), "graphs commit what eager parts save");
     sv.grows = true;
-    ok(run_steps(three, 2) && saver_is_exact(&sv),
+    ok(run_steps(three, 2) && toy_is_exact(&sv),
        "a group that is too large for its ring is right for the graph too");
     sv.grows = false;
-    ok(run_steps(three, 2) && saver_is_exact(&sv), "and so is what follows");
+    ok(run_steps(three, 2) && toy_is_exact(&sv), "and so is what follows");
     finish();
 }
 
@@ -564,7 +562,7 @@ static void test_moved_before_a_graph(void)
 static void test_grown_before_a_graph(void)
 {
     static const uint32_t three[] = { 3, 3, 3 }, one[] = { 1, 1, 1 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t before;
 
     o.scope = "mlp";
@@ -574,17 +572,17 @@ static void test_grown_before_a_graph(void)
     if (!open_with(&o)) {
         return;
     }
-    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+    for (uint32_t m = 0; m < TOY_MAX_FEEDS; m++) {
         sv.words[m] = 128;
     }
     ok(run_steps(three, 3), "graphs commit what stays on the device");
     sv.words[1] = 256;
-    ok(run_steps(three, 2) && saver_is_exact(&sv),
+    ok(run_steps(three, 2) && toy_is_exact(&sv),
        "a group that has grown there is right");
     sv.words[1] = 128;
-    before = saver_stats(&sv).replays;
-    ok(run_steps(three, 3) && saver_is_exact(&sv), "and so is what follows");
-    ok(saver_stats(&sv).replays > before, "which is replayed again");
+    before = toy_stats(&sv).replays;
+    ok(run_steps(three, 3) && toy_is_exact(&sv), "and so is what follows");
+    ok(toy_stats(&sv).replays > before, "which is replayed again");
     no_race();
     finish();
 
@@ -599,10 +597,9 @@ static void test_grown_before_a_graph(void)
     sv.words[0] = 256;
     ok(run_steps(one, 1), "a group of it grows");
     sv.words[0] = 128;
-    before = saver_stats(&sv).replays;
-    ok(run_steps(one, 2) &&
-           sv.toy.drv.cuCtxSynchronize() == CUDA_SUCCESS &&
-           saver_stats(&sv).replays > before,
+    before = toy_stats(&sv).replays;
+    ok(run_steps(one, 2) && sv.drv.cuCtxSynchronize() == CUDA_SUCCESS &&
+           toy_stats(&sv).replays > before,
        "and the graph still reads where it was: %s", sv.err.text);
     no_race();
     finish();
@@ -613,7 +610,7 @@ static void test_shrunk_before_a_graph(void)
 {
     static const char *const off[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.scope = "mlp";
     o.across = true;
@@ -627,7 +624,7 @@ static void test_shrunk_before_a_graph(void)
         sv.grows = true;
         run_steps(three, 3);
         sv.grows = false;
-        ok(run_steps(three, 3) && saver_is_exact(&sv),
+        ok(run_steps(three, 3) && toy_is_exact(&sv),
            "a group that is smaller than the graph knows is right");
         finish();
     }
@@ -636,17 +633,17 @@ static void test_shrunk_before_a_graph(void)
 /* A host that never loads what its forwards save. */
 static void test_host_that_never_loads(void)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.in_flight = 1;
     if (!open_with(&o)) {
         return;
     }
     sv.loads_nothing = true;
-    ok(saver_step(&sv, 1) == GH_OK && saver_step(&sv, 1) == GH_OK &&
-           saver_step(&sv, 1) == GH_OK && saver_stats(&sv).replays > 0,
+    ok(toy_step(&sv, 1) == GH_OK && toy_step(&sv, 1) == GH_OK &&
+           toy_step(&sv, 1) == GH_OK && toy_stats(&sv).replays > 0,
        "one microbatch a step may never be loaded");
-    is_status(saver_step(&sv, 2), GH_ERR_DEVICE, NULL,
+    is_status(toy_step(&sv, 2), GH_ERR_DEVICE, NULL,
               "a second one in its slot is refused");
     ok(strstr(sv.err.text, "is committed, and not loaded") != NULL,
        "with the group that was not loaded: %s", sv.err.text);
@@ -658,7 +655,7 @@ static void test_host_that_never_loads(void)
 static void test_evaluation_first(void)
 {
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.evaluates = true;
     o.streams = 3;
@@ -668,17 +665,17 @@ static void test_evaluation_first(void)
     }
     sv.evaluates_only = true;
     ok(run_steps(three, 2), "two steps of evaluation alone");
-    is_int(saver_moved(&sv).out_copies, 0, "copy nothing");
+    is_int(toy_moved(&sv).out_copies, 0, "copy nothing");
     sv.evaluates_only = false;
-    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+    for (uint32_t m = 0; m < TOY_MAX_FEEDS; m++) {
         sv.words[m] = 128; /* smaller ones than were evaluated */
     }
-    ok(run_steps(three, 3) && saver_is_exact(&sv), "training follows");
-    is_int(saver_moved(&sv).groups_offloaded, 9,
+    ok(run_steps(three, 3) && toy_is_exact(&sv), "training follows");
+    is_int(toy_moved(&sv).groups_offloaded, 9,
            "and is the profile, which evaluation was not");
-    is_int(saver_moved(&sv).ring_bytes, 2 * 2 * MODULES * (512 + 256),
+    is_int(toy_moved(&sv).ring_bytes, 2 * 2 * MODULES * (512 + 256),
            "the rings are for what is trained");
-    ok(saver_stats(&sv).replays > 0, "and what is trained is replayed");
+    ok(toy_stats(&sv).replays > 0, "and what is trained is replayed");
     no_race();
     finish();
 }
@@ -686,26 +683,26 @@ static void test_evaluation_first(void)
 static void test_pause(void)
 {
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t copies;
 
     if (!open_with(&o)) {
         return;
     }
     gh_pre_warmup(sv.session, NULL);
-    ok(run_steps(three, 1) && saver_is_exact(&sv),
+    ok(run_steps(three, 1) && toy_is_exact(&sv),
        "a step of the host's own warmup is right");
-    is_int(saver_moved(&sv).out_copies, 0, "and nothing of it goes");
+    is_int(toy_moved(&sv).out_copies, 0, "and nothing of it goes");
     gh_post_warmup(sv.session, NULL);
-    ok(run_steps(three, 3) && saver_is_exact(&sv), "so are those after it");
-    is_int(saver_moved(&sv).groups_offloaded, 9, "whose first is the profile");
-    copies = saver_moved(&sv).out_copies;
+    ok(run_steps(three, 3) && toy_is_exact(&sv), "so are those after it");
+    is_int(toy_moved(&sv).groups_offloaded, 9, "whose first is the profile");
+    copies = toy_moved(&sv).out_copies;
     gh_pre_warmup(sv.session, NULL);
-    ok(run_steps(three, 1) && saver_is_exact(&sv), "a later one is right");
-    is_int(saver_moved(&sv).out_copies, copies, "and nothing of it goes");
+    ok(run_steps(three, 1) && toy_is_exact(&sv), "a later one is right");
+    is_int(toy_moved(&sv).out_copies, copies, "and nothing of it goes");
     gh_post_warmup(sv.session, NULL);
-    ok(run_steps(three, 2) && saver_is_exact(&sv), "training goes on");
-    ok(saver_moved(&sv).out_copies > copies, "and groups go again");
+    ok(run_steps(three, 2) && toy_is_exact(&sv), "training goes on");
+    ok(toy_moved(&sv).out_copies > copies, "and groups go again");
     no_race();
     finish();
 }
@@ -714,30 +711,30 @@ static void test_pause(void)
 static void test_groups_that_only_evaluation_saves(void)
 {
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.evaluates = true;
     if (!open_with(&o)) {
         return;
     }
     sv.trained_modules = 1;
-    ok(run_steps(three, 3) && toy_races(&sv.toy) == 0,
+    ok(run_steps(three, 3) && toy_races(&sv) == 0,
        "modules that only evaluation has stay out of the profile");
-    is_int(saver_moved(&sv).groups_offloaded, 3, "the groups of the other go");
+    is_int(toy_moved(&sv).groups_offloaded, 3, "the groups of the other go");
     finish();
 }
 
 static void test_host_that_saves_late(void)
 {
     static const uint32_t three[] = { 3, 3, 3 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     if (!open_with(&o)) {
         return;
     }
     sv.trained_modules = UINT32_MAX; /* none */
     ok(run_steps(three, 2), "a host that saves nothing trains");
-    ok(saver_stats(&sv).recordings > 0, "and its passes are recorded");
+    ok(toy_stats(&sv).recordings > 0, "and its passes are recorded");
     finish();
     o.layers = 5;
     if (!open_with(&o)) {
@@ -746,7 +743,7 @@ static void test_host_that_saves_late(void)
     sv.trained_modules = UINT32_MAX;
     run_steps(three, 1);
     sv.trained_modules = 0;
-    ok(run_steps(three, 3) && run_steps(three, 1) && saver_is_exact(&sv),
+    ok(run_steps(three, 3) && run_steps(three, 1) && toy_is_exact(&sv),
        "one that saves from its second step on trains: %s", sv.err.text);
     no_race();
     finish();
@@ -757,7 +754,7 @@ static void test_host_that_saves_late(void)
 static void test_trace(void)
 {
     static const uint32_t counts[] = { 16, 16, 16, 16, 16, 16 };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     struct trace_file trace;
     gh_offload_stats moved;
 
@@ -770,8 +767,8 @@ static void test_trace(void)
         trace_file_remove(&trace);
         return;
     }
-    ok(run_steps(counts, 6) && saver_is_exact(&sv), "traced, it trains");
-    moved = saver_moved(&sv);
+    ok(run_steps(counts, 6) && toy_is_exact(&sv), "traced, it trains");
+    moved = toy_moved(&sv);
     finish();
     ok(moved.out_copies + moved.back_copies > 4096,
        "%llu copies are more than are kept at once",
@@ -790,23 +787,23 @@ static const char *const delayed[] = { "GRAPHHOOKS_OFFLOAD_DELAY=1", NULL };
 static uint64_t copies_seen[64], delayed_seen[64];
 static uint32_t n_seen;
 
-static enum saver_answer watch_copies(struct saver *saver, enum saver_call call,
-                                      uint32_t layer, uint32_t module,
-                                      uint32_t microbatch)
+static enum toy_answer watch_copies(struct toy *host, enum toy_call call,
+                                    uint32_t layer, uint32_t module,
+                                    uint32_t microbatch)
 {
     (void)layer;
     (void)module;
     (void)microbatch;
-    if (call == SAVER_COMMIT && n_seen < 64) {
-        copies_seen[n_seen] = saver_moved(saver).out_copies;
-        delayed_seen[n_seen++] = saver_moved(saver).delayed;
+    if (call == TOY_COMMIT && n_seen < 64) {
+        copies_seen[n_seen] = toy_moved(host).out_copies;
+        delayed_seen[n_seen++] = toy_moved(host).delayed;
     }
-    return SAVER_GO_ON;
+    return TOY_GO_ON;
 }
 
 static void test_delay(void)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     gh_offload_stats moved;
 
     o.environment = delayed;
@@ -817,59 +814,58 @@ static void test_delay(void)
     }
     n_seen = 0;
     sv.watch = watch_copies;
-    ok(saver_step(&sv, 1) == GH_OK, "a step with delayed commits runs");
+    ok(toy_step(&sv, 1) == GH_OK, "a step with delayed commits runs");
     is_int(n_seen, LAYERS, "each layer commits a group");
     is_int(copies_seen[1], 0, "two commits are queued and copy nothing");
     is_int(delayed_seen[1], 2, "both are counted");
     ok(copies_seen[2] >= 1, "the third layer writes where the first has, "
                             "which is copied before");
-    moved = saver_moved(&sv);
+    moved = toy_moved(&sv);
     is_int(moved.out_copies, LAYERS, "the backward finds all of them copied");
     sv.watch = NULL;
-    ok(saver_step(&sv, 2) == GH_OK && saver_step(&sv, 2) == GH_OK &&
-           saver_is_exact(&sv),
+    ok(toy_step(&sv, 2) == GH_OK && toy_step(&sv, 2) == GH_OK &&
+           toy_is_exact(&sv),
        "recorded and replayed commits are delayed too");
-    moved = saver_moved(&sv);
+    moved = toy_moved(&sv);
     is_int(moved.delayed, moved.out_copies, "none is dropped");
     ok(moved.flushes > 0, "and the flushes are counted");
     finish();
 }
 
 /* A flush issues the queue, also while the host captures another stream. */
-static enum saver_answer stop_at_once(struct saver *saver, enum saver_call call,
-                                      uint32_t layer, uint32_t module,
-                                      uint32_t microbatch)
+static enum toy_answer stop_at_once(struct toy *host, enum toy_call call,
+                                    uint32_t layer, uint32_t module,
+                                    uint32_t microbatch)
 {
-    (void)saver;
+    (void)host;
     (void)module;
     (void)microbatch;
-    return call == SAVER_COMMIT && layer == 1 ? SAVER_STOP : SAVER_GO_ON;
+    return call == TOY_COMMIT && layer == 1 ? TOY_STOP : TOY_GO_ON;
 }
 
 static uint32_t n_behind; /* flushes that left a commit in the queue */
 
-static gh_status flush_between(struct saver *saver)
+static gh_status flush_between(struct toy *host)
 {
     CUgraph graph = NULL;
-    CUstream side = saver->toy.side;
+    CUstream side = host->side;
     gh_status status;
 
-    saver->toy.drv.cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_GLOBAL);
-    saver->toy.drv.cuMemsetD8Async(saver->memory, 0, 4, side);
-    status = gh_flush_delayed(saver->session, &saver->err);
-    n_behind +=
-        saver_moved(saver).delayed != saver_moved(saver).out_copies;
-    if (saver->toy.drv.cuStreamEndCapture(side, &graph) != CUDA_SUCCESS) {
+    host->drv.cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    host->drv.cuMemsetD8Async(host->memory, 0, 4, side);
+    status = gh_flush_delayed(host->session, &host->err);
+    n_behind += toy_moved(host).delayed != toy_moved(host).out_copies;
+    if (host->drv.cuStreamEndCapture(side, &graph) != CUDA_SUCCESS) {
         status = GH_ERR_DEVICE;
     } else {
-        saver->toy.drv.cuGraphDestroy(graph);
+        host->drv.cuGraphDestroy(graph);
     }
     return status;
 }
 
 static void test_flush_in_a_capture(void)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
     uint64_t copies;
 
     o.environment = delayed;
@@ -879,12 +875,12 @@ static void test_flush_in_a_capture(void)
     if (!open_with(&o)) {
         return;
     }
-    ok(saver_step(&sv, 2) == GH_OK && saver_step(&sv, 3) == GH_OK &&
-           saver_step(&sv, 3) == GH_OK && saver_is_exact(&sv),
+    ok(toy_step(&sv, 2) == GH_OK && toy_step(&sv, 3) == GH_OK &&
+           toy_step(&sv, 3) == GH_OK && toy_is_exact(&sv),
        "a flush leaves what the host captures on another stream alone: %s",
        sv.err.text);
-    copies = saver_moved(&sv).out_copies;
-    is_int(saver_moved(&sv).delayed, copies, "and issues every copy");
+    copies = toy_moved(&sv).out_copies;
+    is_int(toy_moved(&sv).delayed, copies, "and issues every copy");
     is_int(n_behind, 0, "at once");
     no_race();
     finish();
@@ -892,7 +888,7 @@ static void test_flush_in_a_capture(void)
 
 static void test_queue_at_the_end(void)
 {
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.environment = delayed;
     o.modules = 1;
@@ -900,14 +896,14 @@ static void test_queue_at_the_end(void)
         return;
     }
     sv.watch = stop_at_once;
-    ok(saver_step(&sv, 1) != GH_OK, "a step ends with commits in the queue");
-    is_int(saver_moved(&sv).out_copies, 1,
+    ok(toy_step(&sv, 1) != GH_OK, "a step ends with commits in the queue");
+    is_int(toy_moved(&sv).out_copies, 1,
            "of which the one whose pass was whole is copied");
     sv.watch = NULL;
     ok(gh_flush_delayed(sv.session, NULL) == GH_OK, "nothing is left to flush");
-    ok(saver_step(&sv, 2) == GH_OK && saver_is_exact(&sv),
+    ok(toy_step(&sv, 2) == GH_OK && toy_is_exact(&sv),
        "and the next step is right");
-    is_int(saver_moved(&sv).groups_offloaded, 3, "which is the profile");
+    is_int(toy_moved(&sv).groups_offloaded, 3, "which is the profile");
     finish();
 }
 
@@ -918,7 +914,7 @@ static gh_status lend_some(void *user, uint64_t bytes, void **address_p)
     CUdeviceptr address = 0;
 
     (void)user;
-    if (sv.toy.drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
+    if (sv.drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
         return GH_ERR_NO_MEMORY;
     }
     *address_p = (void *)(uintptr_t)address;
@@ -929,8 +925,8 @@ static gh_status lend_some(void *user, uint64_t bytes, void **address_p)
 static void reuse_at_once(void *user, void *address, uint64_t bytes)
 {
     (void)user;
-    sv.toy.drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)address, 0xee, bytes,
-                               sv.toy.side);
+    sv.drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)address, 0xee, bytes,
+                           sv.side);
 }
 
 static void test_lent_memory(void)
@@ -938,19 +934,19 @@ static void test_lent_memory(void)
     static const gh_host_services lends = { .struct_size = sizeof(lends),
                                             .device_alloc = lend_some,
                                             .device_free = reuse_at_once };
-    struct saver_options o = four_layers;
+    struct toy_options o = four_layers;
 
     o.host = &lends;
     o.free_running = true;
     o.streams = 3;
-    o.offload = asks(SAVER_ALL);
+    o.offload = asks(TOY_MODULES);
     o.offload.fraction = "0";
     if (!open_with(&o)) {
         return;
     }
-    toy_configure(&sv.toy, "SEED=3 RACES=1");
+    toy_configure(&sv, "SEED=3 RACES=1");
     sv.watch = stop_at_once;
-    ok(saver_step(&sv, 1) != GH_OK && saver_step(&sv, 1) != GH_OK,
+    ok(toy_step(&sv, 1) != GH_OK && toy_step(&sv, 1) != GH_OK,
        "two steps are cut short, and the second is the profile");
     sv.watch = NULL;
     ok(trains(), "rings that nobody needs are given back when they are idle");
@@ -960,7 +956,7 @@ static void test_lent_memory(void)
     if (!open_with(&o)) {
         return;
     }
-    toy_configure(&sv.toy, "SEED=3 RACES=1");
+    toy_configure(&sv, "SEED=3 RACES=1");
     ok(trains(), "what is given back to the host is not in use");
     finish();
 }

@@ -4,7 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/orders.h"
-#include "support/saver.h"
+#include "support/toy.h"
 #include "tap/tap.h"
 
 static const uint32_t counts[] = { 3, 4, 2, 3 };
@@ -14,29 +14,29 @@ static struct outcome run(const void *options, const char *settings)
 {
     struct outcome outcome = { .exact = false };
     const char *reason;
-    struct saver sv;
+    struct toy sv;
     bool ran;
 
-    if (!saver_open(&sv, options, &reason)) {
+    if (!toy_open(&sv, options, &reason)) {
         diag("%s", reason);
         return outcome;
     }
-    toy_configure(&sv.toy, settings);
-    ran = saver_attach(&sv) == GH_OK;
+    toy_configure(&sv, settings);
+    ran = toy_attach(&sv) == GH_OK;
     for (uint32_t s = 0; s < N_STEPS && ran; s++) {
-        ran = saver_step(&sv, counts[s]) == GH_OK;
+        ran = toy_step(&sv, counts[s]) == GH_OK;
     }
     if (!ran) {
         diag("%s: %s", settings, sv.err.text);
     }
-    outcome.exact = ran && saver_is_exact(&sv);
-    outcome.races = toy_races(&sv.toy);
-    outcome.waits = toy_counts(&sv.toy).waits;
-    saver_close(&sv);
+    outcome.exact = ran && toy_is_exact(&sv);
+    outcome.races = toy_races(&sv);
+    outcome.waits = toy_counts(&sv).waits;
+    toy_close(&sv);
     return outcome;
 }
 
-static struct orders orders_of(const struct saver_options *options,
+static struct orders orders_of(const struct toy_options *options,
                                const char *what)
 {
     /* The same few waits are made in every step. */
@@ -45,7 +45,7 @@ static struct orders orders_of(const struct saver_options *options,
     };
 }
 
-static void test_seeds(const struct saver_options *options, const char *what,
+static void test_seeds(const struct toy_options *options, const char *what,
                        uint32_t n)
 {
     const struct orders o = orders_of(options, what);
@@ -55,7 +55,7 @@ static void test_seeds(const struct saver_options *options, const char *what,
 
 /* A copy waits for its own buffers' events, also where the buffers that come
  * before it in the ring have made it wait long enough. */
-static void test_waits(const struct saver_options *options, const char *what)
+static void test_waits(const struct toy_options *options, const char *what)
 {
     const struct orders o = orders_of(options, what);
 
@@ -65,16 +65,16 @@ static void test_waits(const struct saver_options *options, const char *what)
 int main(void)
 {
     static const char *const delayed[] = { "GRAPHHOOKS_OFFLOAD_DELAY=1", NULL };
-    const struct saver_options layers = { .layers = 4,
-                                          .modules = 2,
-                                          .tensors = 1,
-                                          .elems = 16,
-                                          .in_flight = 2,
-                                          .slots = 2,
-                                          .streams = 2,
-                                          .free_running = true };
-    struct saver_options chunk = layers, parts = layers, later = layers;
-    struct saver_options own = layers, stay = layers, staged = layers, one;
+    const struct toy_options layers = { .layers = 4,
+                                        .modules = 2,
+                                        .tensors = 1,
+                                        .elems = 16,
+                                        .in_flight = 2,
+                                        .max_slots = 2,
+                                        .streams = 2,
+                                        .free_running = true };
+    struct toy_options chunk = layers, parts = layers, later = layers;
+    struct toy_options own = layers, stay = layers, staged = layers, one;
     uint32_t n;
     int status;
 
@@ -92,7 +92,7 @@ int main(void)
     test_seeds(&parts, "a group across two parts", n);
     test_seeds(&later, "delayed", n);
     one = later;
-    one.slots = 1;
+    one.max_slots = 1;
     one.streams = 3;
     test_seeds(&one, "delayed, three streams and one slot", n);
     own.own = true;

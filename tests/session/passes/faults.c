@@ -50,8 +50,7 @@ static struct outcome run(const struct toy_options *options,
     outcome.left = toy_objects(&after) - toy_objects(&before);
 
     if (status == GH_OK) {
-        outcome.exact = races == 0 &&
-                        toy_hash(&toy) == toy_expect(options, counts, N_STEPS);
+        outcome.exact = races == 0 && toy_is_exact(&toy);
         outcome.wrong = !outcome.exact;
     }
     toy_close(&toy);

@@ -52,8 +52,7 @@ static bool run(struct toy *toy, const struct toy_options *options,
         toy_close(toy);
         return false;
     }
-    is_int(toy_hash(toy), toy_expect(options, counts, N_STEPS),
-           "%s: every sum is exact", what);
+    ok(toy_is_exact(toy), "%s: every sum is exact", what);
     return true;
 }
 
@@ -247,8 +246,7 @@ static void test_change_of_mind(void)
     ran = ran && toy_step(&toy, 8) == GH_OK && toy_step(&toy, 3) == GH_OK &&
           toy_step(&toy, 5) == GH_OK;
     ok(ran, "a segment leaves its weights to the backward from now on: runs");
-    is_int(toy_hash(&toy), toy_expect(&options, counts, N_STEPS),
-           "and every sum is exact");
+    ok(toy_is_exact(&toy), "and every sum is exact");
     is_int(toy_eager(&toy, GH_REASON_INPUT), 8 + 3 + 5,
            "as the graph of the other backward is not launched");
     ok(strstr(said, "its flags are 0x2, and were 0x0 when it was "

@@ -64,7 +64,7 @@ uint64_t pair_expect(const struct pair *p, const uint32_t *steps,
         }
     }
     for (uint32_t i = 0; i < p->n_parts * PAIR_ELEMS; i++) {
-        hash = toy_fold(hash, weights[i / PAIR_ELEMS]);
+        hash = pair_fold(hash, weights[i / PAIR_ELEMS]);
     }
     return hash;
 }
@@ -81,7 +81,7 @@ uint64_t pair_hash(struct pair *p)
             return 0;
         }
         for (uint32_t i = 0; i < PAIR_ELEMS; i++) {
-            hash = toy_fold(hash, values[i]);
+            hash = pair_fold(hash, values[i]);
         }
     }
     return hash;

@@ -16,6 +16,12 @@
 #define PAIR_SLOTS 4u
 #define PAIR_STRIDE 256u
 
+/* The next word of a hash. */
+static inline uint64_t pair_fold(uint64_t hash, uint32_t word)
+{
+    return (hash ^ word) * UINT64_C(1099511628211);
+}
+
 /* ---- parts.c ------------------------------------------------------------- */
 
 void pair_add_layer(struct pair *p, uint32_t layer);

@@ -47,12 +47,12 @@ bool toy_called(struct toy *toy, CUresult result, const char *entry)
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* Per set: an activation after each part and one before, their gradients,
- * and the sums that its backward passes add to; per microbatch an input, an
- * output gradient and a spare. */
+/* Per set an activation after each part and one before, their gradients, and a
+ * padded input for each direction; per microbatch an input, an output gradient
+ * and a spare; what these are made of; and last the sums, set by set. */
 static uint32_t set_buffers(const struct toy *toy)
 {
-    return 3 * toy->n_parts + 2;
+    return 2 * (toy->n_parts + 1) + 2;
 }
 
 uint64_t toy_stride(uint32_t elems)
@@ -60,14 +60,9 @@ uint64_t toy_stride(uint32_t elems)
     return (4 * (uint64_t)elems + 255) & ~UINT64_C(255);
 }
 
-static uint64_t stride(const struct toy *toy)
-{
-    return toy_stride(toy->options.elems);
-}
-
 static CUdeviceptr at(const struct toy *toy, uint32_t i)
 {
-    return toy->memory + i * stride(toy);
+    return toy->memory + i * toy_stride(toy->options.elems);
 }
 
 CUdeviceptr toy_act(const struct toy *toy, uint32_t set, uint32_t part)
@@ -80,38 +75,89 @@ CUdeviceptr toy_grad(const struct toy *toy, uint32_t set, uint32_t part)
     return at(toy, set * set_buffers(toy) + toy->n_parts + 1 + part);
 }
 
-CUdeviceptr toy_weight(const struct toy *toy, uint32_t set, uint32_t part)
+CUdeviceptr toy_padded(const struct toy *toy, uint32_t set, gh_direction d)
 {
-    return at(toy, set * set_buffers(toy) + 2 * (toy->n_parts + 1) + part);
+    return at(toy, set * set_buffers(toy) + 2 * (toy->n_parts + 1) + d);
 }
 
-CUdeviceptr toy_feed(const struct toy *toy, uint32_t which, uint32_t m)
+static CUdeviceptr after_sets(const struct toy *toy, uint32_t i)
 {
-    return at(toy, toy->n_sets * set_buffers(toy) + which * TOY_MAX_FEEDS + m);
+    return at(toy, toy->n_sets * set_buffers(toy) + i);
 }
 
-static uint32_t n_buffers(const struct toy *toy)
+CUdeviceptr toy_feed(const struct toy *toy, uint32_t which, uint32_t i)
 {
-    return toy->n_sets * set_buffers(toy) + 3 * TOY_MAX_FEEDS;
+    return after_sets(toy, which * TOY_MAX_FEEDS + i);
 }
 
-/* Zeroes the sums, and the rest unless the toy is to find out who reads it
+CUdeviceptr toy_ramp(const struct toy *toy)
+{
+    return toy_feed(toy, 3, 0);
+}
+
+uint32_t toy_n_sums(const struct toy *toy)
+{
+    return toy->n_parts * (toy->options.modules > 0 ? TOY_MAX_MODULES : 1);
+}
+
+CUdeviceptr toy_sum(const struct toy *toy, uint32_t set, uint32_t part,
+                    uint32_t k)
+{
+    const uint32_t of_part = toy_n_sums(toy) / toy->n_parts;
+
+    return after_sets(toy, 3 * TOY_MAX_FEEDS + 1 + set * toy_n_sums(toy) +
+                               part * of_part + k);
+}
+
+uint64_t toy_sums_bytes(const struct toy *toy)
+{
+    return (uint64_t)toy->n_sets * toy_n_sums(toy) *
+           toy_stride(toy->options.elems);
+}
+
+/* Writes the sums, and the rest unless the toy is to find out who reads it
  * before it is written. */
-static bool zero_memory(struct toy *toy)
+static bool write_memory(struct toy *toy)
 {
-    const size_t sums = toy->n_parts * stride(toy);
+    const uint32_t n = toy->options.elems;
+    uint32_t *ramp = malloc(4 * (size_t)n);
+    bool good = ramp != NULL;
 
-    if (!toy->options.raw) {
-        return TOY_CALL(toy, cuMemsetD8Async,
+    if (!toy->options.raw && toy->options.modules == 0) {
+        good = good &&
+               TOY_CALL(toy, cuMemsetD8Async,
                         (toy->memory, 0, toy->memory_bytes, toy->streams[0]));
     }
-    for (uint32_t set = 0; set < toy->n_sets; set++) {
-        if (!TOY_CALL(toy, cuMemsetD8Async,
-                      (toy_weight(toy, set, 0), 0, sums, toy->streams[0]))) {
-            return false;
-        }
+    good = good &&
+           TOY_CALL(toy, cuMemsetD8Async,
+                    (toy_sum(toy, 0, 0, 0), 0, toy_sums_bytes(toy),
+                     toy->streams[0])) &&
+           TOY_CALL(toy, cuCtxSynchronize, ());
+    for (uint32_t i = 0; i < n && good; i++) {
+        ramp[i] = toy_ramp_value(i);
     }
-    return true;
+    good = good &&
+           TOY_CALL(toy, cuMemcpyHtoD, (toy_ramp(toy), ramp, 4 * (size_t)n)) &&
+           TOY_CALL(toy, cuCtxSynchronize, ());
+    free(ramp);
+    return good;
+}
+
+/* ---- streams ------------------------------------------------------------- */
+
+CUstream toy_stream(const struct toy *toy, uint32_t m)
+{
+    return toy->options.legacy
+               ? NULL
+               : toy->streams[(m + toy->step) % toy->options.streams];
+}
+
+uint32_t toy_own(const struct toy *toy, uint32_t m)
+{
+    const uint32_t streams = toy->options.streams;
+
+    return m % 8 * TOY_STREAMS +
+           (m + toy->step) % (streams == 1 ? TOY_STREAMS : streams);
 }
 
 gh_buffer toy_buffer(CUdeviceptr address, uint64_t bytes, uint32_t flags)
@@ -139,13 +185,17 @@ static bool make_objects(struct toy *toy)
             return false;
         }
     }
-    toy->memory_bytes = n_buffers(toy) * stride(toy);
+    toy->memory_bytes =
+        toy_sum(toy, 0, 0, 0) - toy->memory + toy_sums_bytes(toy);
+    toy->sums = calloc(toy_n_sums(toy) * (size_t)o->elems, 4);
+    toy->kept_sums =
+        malloc(toy_sums_bytes(toy) + toy_n_sums(toy) * (size_t)o->elems * 4);
     return TOY_CALL(toy, cuStreamCreate,
                     (&toy->side, CU_STREAM_NON_BLOCKING)) &&
            TOY_CALL(toy, cuEventCreate,
                     (&toy->fork, CU_EVENT_DISABLE_TIMING)) &&
            TOY_CALL(toy, cuMemAlloc, (&toy->memory, toy->memory_bytes)) &&
-           zero_memory(toy) && TOY_CALL(toy, cuCtxSynchronize, ());
+           write_memory(toy);
 }
 
 bool toy_open(struct toy *toy, const struct toy_options *options,
@@ -161,8 +211,11 @@ bool toy_open(struct toy *toy, const struct toy_options *options,
     toy->options.in_flight = options->in_flight == 0 ? 1 : options->in_flight;
     toy->options.max_slots = options->max_slots == 0 ? 8 : options->max_slots;
     toy->n_parts = 2 * options->layers;
-    toy->n_sets = toy->options.max_slots + toy->options.in_flight +
-                  toy->options.wgrad_lag;
+    toy->options.chunks = options->chunks == 0 ? 1 : options->chunks;
+    /* Of slots; of microbatches without one; of those that are evaluated. */
+    toy->n_sets =
+        toy->options.max_slots + (options->evaluates ? 2 : 1) * TOY_MAX_FEEDS;
+    toy->lender.toy = toy;
     if (toy->options.wgrad != TOY_WGRAD_JOINED) {
         toy->options.flags |= GH_SESSION_DELAY_WGRAD;
     }
@@ -180,6 +233,9 @@ bool toy_open(struct toy *toy, const struct toy_options *options,
         snprintf(reason, sizeof(reason), "%.400s", toy->err.text);
         toy_close(toy);
         return false;
+    }
+    if (options->modules > 0) {
+        toy_configure(toy, ""); /* counts from here on */
     }
     return true;
 }
@@ -215,7 +271,10 @@ void toy_close(struct toy *toy)
 {
     toy_detach(toy);
     toy->drv.cuCtxSynchronize();
+    lender_free(&toy->lender);
     toy->drv.cuMemFree(toy->memory);
+    free(toy->sums);
+    free(toy->kept_sums);
     if (toy->fork != NULL) {
         toy->drv.cuEventDestroy(toy->fork);
     }

@@ -6,7 +6,13 @@
  */
 #include "support/toy/shared.h"
 
+#include <stdio.h>
 #include <string.h>
+
+const uint32_t toy_modules[TOY_MAX_MODULES] = { GH_MODULE_CORE_ATTN,
+                                                GH_MODULE_NAMED,
+                                                GH_MODULE_NAMED | 1,
+                                                GH_MODULE_MLP_NORM };
 
 gh_model *toy_model(gh_layer_desc layer, uint32_t layers, uint32_t chunks)
 {
@@ -36,40 +42,89 @@ uint32_t toy_segments(gh_session *session, uint32_t chunks,
     return n;
 }
 
+static gh_offload_desc offload_desc(const struct toy_options *o)
+{
+    static const char *const own_names[] = { "own_a", "own_b", NULL };
+    gh_offload_desc desc = o->offload;
+
+    if (desc.struct_size == 0) {
+        desc = (gh_offload_desc){ .modules = TOY_MODULES, .min_bytes = 4 };
+    }
+    desc.struct_size = sizeof(desc);
+    if (desc.names == NULL) {
+        desc.names = own_names;
+    }
+    return desc;
+}
+
 gh_status toy_attach(struct toy *toy)
 {
     static const char *const nothing[] = { NULL };
     const struct toy_options *o = &toy->options;
     const gh_layer_desc plain = { .struct_size = sizeof(plain),
                                   .family = o->family };
-    gh_model *model = toy_model(o->layer != NULL ? *o->layer : plain, o->layers,
-                                o->chunks == 0 ? 1 : o->chunks);
+    const gh_offload_desc offload = offload_desc(o);
+    gh_model *model =
+        toy_model(o->layer != NULL ? *o->layer : plain, o->layers, o->chunks);
     const gh_session_desc desc = {
         .struct_size = sizeof(desc),
         .flags = o->flags,
         .model = model,
-        .host = o->host,
+        .host = o->own ? &toy->host : o->host,
         .driver = toy_driver(),
         .scope = o->scope,
         .granularity = o->granularity,
         .max_slots = o->max_slots,
         .warmup_steps = o->warmup_steps,
         .environment = o->environment != NULL ? o->environment : nothing,
+        .offload = o->modules > 0 ? &offload : NULL,
     };
-    gh_status status = gh_session_open(&desc, &toy->session, &toy->err);
+    gh_status status;
 
-    gh_model_destroy(model);
-    if (status != GH_OK) {
-        return status;
+    if (o->own) {
+        toy->host = o->host != NULL ? *o->host : (gh_host_services){ 0 };
+        toy->host.struct_size = sizeof(toy->host);
+        toy->host.released = o->unlent ? NULL : lender_take_back;
     }
-    toy->n_segments = toy_segments(toy->session, 1, toy->segments);
-    return GH_OK;
+    status = gh_session_open(&desc, &toy->session, &toy->err);
+    gh_model_destroy(model);
+    toy->n_segments = status == GH_OK
+                          ? toy_segments(toy->session, o->chunks, toy->segments)
+                          : 0;
+    return status;
 }
 
 void toy_detach(struct toy *toy)
 {
     gh_session_close(toy->session);
     toy->session = NULL;
+    toy->n_segments = 0;
+}
+
+uint32_t toy_add_shape(struct toy *toy, uint32_t elems,
+                       const gh_bank_desc *desc)
+{
+    const uint32_t shape = toy->n_shapes++;
+
+    toy->shapes[shape].elems = elems;
+    toy->shapes[shape].bank = 0;
+    if (desc != NULL &&
+        gh_bank_add(toy->session, desc, &toy->shapes[shape].bank, &toy->err) !=
+            GH_OK) {
+        toy->shapes[shape].bank = UINT32_MAX;
+    }
+    return shape;
+}
+
+uint32_t toy_add_tokens(struct toy *toy, uint32_t elems)
+{
+    char name[16];
+    const gh_bank_desc desc = { .struct_size = sizeof(desc),
+                                .tokens = elems,
+                                .name = name };
+
+    snprintf(name, sizeof(name), "%u", elems);
+    return toy_add_shape(toy, elems, &desc);
 }
 
 /* ---- a pass by hand ------------------------------------------------------ */
@@ -109,6 +164,22 @@ gh_stats toy_stats(struct toy *toy)
     gh_stats stats = { .struct_size = sizeof(stats) };
 
     gh_session_stats(toy->session, &stats, NULL);
+    return stats;
+}
+
+gh_bank_stats toy_bank_stats(struct toy *toy, uint32_t shape)
+{
+    gh_bank_stats stats = { .struct_size = sizeof(stats) };
+
+    gh_bank_get_stats(toy->session, toy->shapes[shape].bank, &stats, NULL);
+    return stats;
+}
+
+gh_offload_stats toy_moved(struct toy *toy)
+{
+    gh_offload_stats stats = { .struct_size = sizeof(stats) };
+
+    gh_offload_get_stats(toy->session, &stats, &toy->err);
     return stats;
 }
 
