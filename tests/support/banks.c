@@ -18,22 +18,12 @@ const char *const banks_of_one[] = { "GRAPHHOOKS_LOG=off",
 bool banks_start(const struct toy_options *options)
 {
     struct toy_options ours = *options;
-    const char *reason;
 
+    ours.layers = 2;
     if (ours.environment == NULL) {
         ours.environment = banks_quiet;
     }
-    ours.layers = 2;
-    if (!toy_open(&s, &ours, &reason)) {
-        return ok(false, "a host of shapes opens: %s", reason);
-    }
-    if (toy_attach(&s) != GH_OK) {
-        ok(false, "its session opens: %s", s.err.text);
-        toy_close(&s);
-        return false;
-    }
-    toy_configure(&s, "SEED=3 RACES=1");
-    return true;
+    return toy_start(&s, &ours, "SEED=3 RACES=1");
 }
 
 bool banks_start_three(const char *const *environment)

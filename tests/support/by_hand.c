@@ -20,21 +20,13 @@ const struct io no_io;
 
 bool start(struct toy_options options)
 {
-    const char *reason;
-
     options.elems = 64;
     options.layers = options.layers == 0 ? 1 : options.layers;
     options.streams = TOY_STREAMS;
     if (options.environment == NULL) {
         options.environment = quiet;
     }
-    if (!toy_open(&toy, &options, &reason)) {
-        return ok(false, "the toy host opens a device: %s", reason);
-    }
-    toy_configure(&toy, "SEED=0 RACES=1");
-    if (toy_attach(&toy) != GH_OK) {
-        ok(false, "the toy host opens a session: %s", toy.err.text);
-        toy_close(&toy);
+    if (!toy_start(&toy, &options, "SEED=0 RACES=1")) {
         return false;
     }
     gh_iteration_end(toy.session, NULL);

@@ -5,7 +5,6 @@
  */
 #include "support/orders.h"
 
-#include "support/toy.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -27,6 +26,27 @@ uint32_t orders_seeds(uint32_t usual)
     const char *seeds = getenv("GRAPHHOOKS_TEST_SEEDS");
 
     return seeds != NULL ? (uint32_t)atoi(seeds) : usual;
+}
+
+struct outcome orders_train(const struct toy_options *options,
+                            const char *settings, const uint32_t *counts,
+                            uint32_t n)
+{
+    struct outcome outcome = { .exact = false };
+    struct toy toy;
+
+    if (!toy_start(&toy, options, settings)) {
+        return outcome;
+    }
+    if (toy_train(&toy, counts, n) == GH_OK) {
+        outcome.exact = toy_is_exact(&toy);
+    } else {
+        diag("%s: %s", settings, toy.err.text);
+    }
+    outcome.races = toy_races(&toy);
+    outcome.waits = toy_counts(&toy).waits;
+    toy_close(&toy);
+    return outcome;
 }
 
 /* wait 0: all are there */

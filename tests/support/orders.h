@@ -7,8 +7,7 @@
 #ifndef SUPPORT_ORDERS_H
 #define SUPPORT_ORDERS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "support/toy.h"
 
 struct outcome {
     bool exact; /* the numbers are right */
@@ -26,6 +25,11 @@ struct orders {
     bool may_race;   /* a wait that is covered in one order may not be in
                         another, where it races */
 };
+
+/* The outcome of steps of so many microbatches. */
+struct outcome orders_train(const struct toy_options *options,
+                            const char *settings, const uint32_t *counts,
+                            uint32_t n);
 
 /* False, with *status_p: there is no software device, or no driver.  Races are
  * not shown from now on, as half of the runs are for them. */

@@ -216,6 +216,10 @@ bool toy_probe(struct toy *toy, const char **reason_p);
 bool toy_probe_soft(int *status_p);
 /* Opens the session; without it toy_step() is eager. */
 gh_status toy_attach(struct toy *toy);
+/* Both, with these settings of the device in between, or NULL.  False: a point
+ * that has failed says why, and nothing is open. */
+bool toy_start(struct toy *toy, const struct toy_options *options,
+               const char *settings);
 void toy_detach(struct toy *toy);
 void toy_close(struct toy *toy);
 
@@ -223,7 +227,9 @@ void toy_close(struct toy *toy);
  * toy->err.  Of a step that is watched, and fails or is stopped, the sums are
  * as before. */
 gh_status toy_step(struct toy *toy, uint32_t microbatches);
-/* The parts of it. */
+/* One for each count of microbatches, until one fails. */
+gh_status toy_train(struct toy *toy, const uint32_t *counts, uint32_t n);
+/* The parts of a step. */
 gh_status toy_forward(struct toy *toy, uint32_t m);
 gh_status toy_backward(struct toy *toy, uint32_t m);
 gh_status toy_end_step(struct toy *toy);

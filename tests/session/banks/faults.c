@@ -45,14 +45,9 @@ static struct outcome run(const char *entry, uint64_t n)
     softcuda_calls_fn *calls;
     softcuda_counts counts;
     char settings[96];
-    const char *reason;
     struct toy s;
 
-    if (!toy_open(&s, &options, &reason)) {
-        return outcome;
-    }
-    if (toy_attach(&s) != GH_OK) {
-        toy_close(&s);
+    if (!toy_start(&s, &options, NULL)) {
         return outcome;
     }
     toy_add_tokens(&s, 96);

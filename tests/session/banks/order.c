@@ -18,15 +18,10 @@ static const uint32_t orders[N_STEPS][5] = {
 static struct outcome run(const void *options, const char *settings)
 {
     struct outcome outcome = { .exact = false };
-    const char *reason;
     struct toy s;
     bool ran = true;
 
-    if (!toy_open(&s, options, &reason)) {
-        return outcome;
-    }
-    if (toy_attach(&s) != GH_OK) {
-        toy_close(&s);
+    if (!toy_start(&s, options, NULL)) {
         return outcome;
     }
     toy_configure(&s, settings);

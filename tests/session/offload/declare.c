@@ -21,22 +21,6 @@ static const struct toy_options options = { .layers = LAYERS,
                                             .in_flight = 3,
                                             .environment = at_once };
 
-static bool open_with(const struct toy_options *given)
-{
-    const char *reason;
-
-    if (!toy_open(&sv, given, &reason)) {
-        ok(false, "the host opens: %s", reason);
-        return false;
-    }
-    if (toy_attach(&sv) != GH_OK) {
-        ok(false, "the session opens: %s", sv.err.text);
-        toy_close(&sv);
-        return false;
-    }
-    return true;
-}
-
 /* A layer's first part has its modules 0 and 2, its second part module 1. */
 static void fill(gh_offload_declared groups[GROUPS])
 {
@@ -59,7 +43,7 @@ static void test_declared_and_profiled_settle_the_same(void)
     gh_offload_declared groups[GROUPS];
     gh_offload_stats profiled, declared;
 
-    if (!open_with(&options)) {
+    if (!toy_start(&sv, &options, NULL)) {
         return;
     }
     toy_step(&sv, 4);
@@ -68,7 +52,7 @@ static void test_declared_and_profiled_settle_the_same(void)
     profiled = toy_moved(&sv);
     toy_close(&sv);
 
-    if (!open_with(&options)) {
+    if (!toy_start(&sv, &options, NULL)) {
         return;
     }
     fill(groups);
@@ -99,7 +83,7 @@ static void test_what_is_not_declared_stays(void)
 {
     gh_offload_declared groups[GROUPS];
 
-    if (!open_with(&options)) {
+    if (!toy_start(&sv, &options, NULL)) {
         return;
     }
     fill(groups);
@@ -117,7 +101,7 @@ static void test_what_the_host_moves_has_no_rings(void)
 {
     gh_offload_declared groups[GROUPS];
 
-    if (!open_with(&options)) {
+    if (!toy_start(&sv, &options, NULL)) {
         return;
     }
     fill(groups);
@@ -140,7 +124,7 @@ static void test_another_layers_pass_saves_it(void)
 {
     gh_offload_declared groups[GROUPS];
 
-    if (!open_with(&options)) {
+    if (!toy_start(&sv, &options, NULL)) {
         return;
     }
     fill(groups);
@@ -162,7 +146,7 @@ static void test_passes_count(void)
     gh_offload_declared groups[GROUPS];
 
     chunk.granularity = "chunk";
-    if (!open_with(&chunk)) {
+    if (!toy_start(&sv, &chunk, NULL)) {
         return;
     }
     fill(groups);
@@ -193,7 +177,7 @@ static void test_bad_groups(void)
         uint64_t more;
     } newer[2];
 
-    if (!open_with(&options)) {
+    if (!toy_start(&sv, &options, NULL)) {
         return;
     }
     fill(groups);
@@ -248,7 +232,7 @@ static void test_out_of_turn(void)
     gh_pass pass = { .struct_size = sizeof(pass) };
     gh_decision decision = { .struct_size = sizeof(decision) };
 
-    if (!open_with(&options)) {
+    if (!toy_start(&sv, &options, NULL)) {
         return;
     }
     fill(groups);
@@ -267,7 +251,7 @@ static void test_no_memory_for_rings(void)
 {
     gh_offload_declared groups[GROUPS];
 
-    if (!open_with(&options)) {
+    if (!toy_start(&sv, &options, NULL)) {
         return;
     }
     if (!sv.soft) {
@@ -303,7 +287,7 @@ static uint64_t rings_of(uint32_t flags)
     o.offload = (gh_offload_desc){ .struct_size = 1, .modules = "core_attn",
                                    .fraction = "auto", .min_bytes = 4,
                                    .link_mb_per_s = 2 };
-    if (!open_with(&o)) {
+    if (!toy_start(&sv, &o, NULL)) {
         return 0;
     }
     for (uint32_t l = 0; l < 6; l++) {

@@ -84,8 +84,8 @@ static struct outcome train(const struct toy_options *options,
     before = toy_counts(&sv);
     toy_configure(&sv, settings);
     status = toy_attach(&sv);
-    for (uint32_t s = 0; s < 4 && status == GH_OK; s++) {
-        status = toy_step(&sv, counts[s]);
+    if (status == GH_OK) {
+        status = toy_train(&sv, counts, 4);
     }
     outcome.calls = toy_calls(&sv, entry);
     toy_detach(&sv);

@@ -28,22 +28,6 @@ static uint64_t left_over(void)
     return toy_objects(&c);
 }
 
-static bool open_with(const struct toy_options *options)
-{
-    const char *reason;
-
-    if (!toy_open(&sv, options, &reason)) {
-        return ok(false, "the host opens: %s", reason);
-    }
-    toy_configure(&sv, "SEED=0 RACES=1");
-    if (toy_attach(&sv) != GH_OK) {
-        ok(false, "the session opens: %s", sv.err.text);
-        toy_close(&sv);
-        return false;
-    }
-    return true;
-}
-
 /* ---- passes by hand, whose only work is on one group ----------------------------- */
 
 static gh_buffer outputs[2]; /* of the pass at hand */
@@ -195,7 +179,7 @@ static void test_last_reader_elsewhere(void)
     bool right = true;
 
     o.max_slots = 1;
-    if (!open_with(&o)) {
+    if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
         return;
     }
     enter(0, GH_FORWARD, 9, 0, 0); /* and has the slot from now on */
@@ -241,7 +225,7 @@ static void test_a_group_that_is_never_loaded(void)
     struct toy_options o = stays;
 
     o.max_slots = 1;
-    if (!open_with(&o)) {
+    if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
         return;
     }
     for (int step = 0; step < 4; step++) {
@@ -261,7 +245,7 @@ static void test_last_reader_of_an_evaluation(void)
     bool right = true;
     uint64_t kept;
 
-    if (!open_with(&stays)) {
+    if (!toy_start(&sv, &stays, "SEED=0 RACES=1")) {
         return;
     }
     for (int m = 0; m < 6; m++) {
@@ -295,7 +279,7 @@ static void test_load_before_commit(void)
     CUdeviceptr at;
 
     o.offload.modules = TOY_MODULES;
-    if (!open_with(&o)) {
+    if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
         return;
     }
     enter(0, GH_FORWARD, 0, 0, 0);
@@ -371,7 +355,7 @@ static void test_saves_that_teach_nothing(void)
     o.environment = silent;
     o.offload.modules = "own_a";
     for (int commits = 0; commits < 2; commits++) {
-        if (!open_with(&o)) {
+        if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
             return;
         }
         save_two(TOO_MUCH, commits != 0,
@@ -452,7 +436,7 @@ static void test_wrong_calls_in_a_recording(void)
     for (int goes = 0; goes < 2; goes++) {
         o.offload.modules = goes ? "own_a" : "core_attn";
         for (enum wrong_call w = 0; w < N_WRONG_CALLS; w++) {
-            if (!open_with(&o)) {
+            if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
                 return;
             }
             fly(1);
@@ -586,7 +570,7 @@ static void test_memory_that_is_gone(void)
     o.offload.modules = "own_a";
     for (enum misuse misuse = 0; misuse < N_MISUSES; misuse++) {
         for (uint32_t first = 0; first < 2; first++) {
-            if (!open_with(&o)) {
+            if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
                 return;
             }
             sv.drv.cuMemsetD32Async(sv.memory, 0, 1024, sv.streams[0]);
@@ -668,7 +652,7 @@ static void test_writes_into_loaded_groups(void)
 
         o.offload.modules = "own_a";
         o.offload.fraction = i / 2 ? "0" : NULL;
-        if (!open_with(&o)) {
+        if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
             return;
         }
         for (int s = 0; s < 5; s++) {
@@ -704,7 +688,7 @@ static void test_a_check_sees_memory_that_is_gone(void)
     o.environment = comparing;
     o.offload.modules = "own_a";
     for (enum misuse misuse = 0; misuse <= READS_SAVED; misuse++) {
-        if (!open_with(&o)) {
+        if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
             return;
         }
         sv.drv.cuMemsetD32Async(sv.memory, 0, 1024, sv.streams[0]);
@@ -780,7 +764,7 @@ static void test_groups_that_come_late(void)
 
     o.environment = comparing;
     o.offload.modules = "own_a";
-    if (!open_with(&o)) {
+    if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
         return;
     }
     late_step(0);
@@ -808,7 +792,7 @@ static void test_negative_sizes(void)
     struct toy_options o = stays;
     CUdeviceptr at;
 
-    if (!open_with(&stays)) {
+    if (!toy_start(&sv, &stays, "SEED=0 RACES=1")) {
         return;
     }
     enter(0, GH_FORWARD, 0, 0, 0);
@@ -864,7 +848,7 @@ static void test_flush_in_a_pass(void)
     o.layers = 4;
     o.environment = delayed;
     o.offload.modules = TOY_MODULES;
-    if (!open_with(&o)) {
+    if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
         return;
     }
     sv.watch = flush;
@@ -994,7 +978,7 @@ static void test_names(void)
     o.free_running = true;
     o.elems = 128;
     o.offload.modules = TOY_MODULES;
-    if (!open_with(&o)) {
+    if (!toy_start(&sv, &o, "SEED=0 RACES=1")) {
         return;
     }
     label = (softcuda_label_fn *)toy_control(&sv, "softcuda_label");

@@ -4,7 +4,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/orders.h"
-#include "support/toy.h"
 #include "tap/tap.h"
 
 static const uint32_t counts[] = { 3, 4, 2, 3 };
@@ -12,28 +11,7 @@ static const uint32_t counts[] = { 3, 4, 2, 3 };
 
 static struct outcome run(const void *options, const char *settings)
 {
-    struct outcome outcome = { .exact = false };
-    const char *reason;
-    struct toy sv;
-    bool ran;
-
-    if (!toy_open(&sv, options, &reason)) {
-        diag("%s", reason);
-        return outcome;
-    }
-    toy_configure(&sv, settings);
-    ran = toy_attach(&sv) == GH_OK;
-    for (uint32_t s = 0; s < N_STEPS && ran; s++) {
-        ran = toy_step(&sv, counts[s]) == GH_OK;
-    }
-    if (!ran) {
-        diag("%s: %s", settings, sv.err.text);
-    }
-    outcome.exact = ran && toy_is_exact(&sv);
-    outcome.races = toy_races(&sv);
-    outcome.waits = toy_counts(&sv).waits;
-    toy_close(&sv);
-    return outcome;
+    return orders_train(options, settings, counts, N_STEPS);
 }
 
 static struct orders orders_of(const struct toy_options *options,

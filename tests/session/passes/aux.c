@@ -66,18 +66,9 @@ static bool start_on(const char *scope, const char *granularity,
                                          .granularity = granularity,
                                          .host = host,
                                          .environment = quiet };
-    const char *reason;
 
     keeper = (struct keeper){ .toy = &toy };
-    if (!toy_open(&toy, &options, &reason)) {
-        return ok(false, "the toy opens: %s", reason);
-    }
-    if (toy_attach(&toy) != GH_OK) {
-        ok(false, "a session with mla opens: %s", toy.err.text);
-        toy_close(&toy);
-        return false;
-    }
-    return toy_step(&toy, 1) == GH_OK;
+    return toy_start(&toy, &options, NULL) && toy_step(&toy, 1) == GH_OK;
 }
 
 static bool start(void)

@@ -57,13 +57,11 @@ static void test_one(uint32_t i, gh_direction direction)
     const uint32_t counts[] = { 2, 3, 3, 3 };
     const uint32_t recordings = cases[i].recordings;
     const char *way = direction == GH_FORWARD ? "forward" : "backward";
-    const char *reason;
     struct toy toy;
     gh_stats stats;
-    bool ran = true;
+    bool ran;
 
-    if (!toy_open(&toy, &options, &reason) || toy_attach(&toy) != GH_OK) {
-        ok(false, "%s: a session opens", cases[i].name);
+    if (!toy_start(&toy, &options, NULL)) {
         return;
     }
     lines[0] = '\0';
@@ -71,9 +69,7 @@ static void test_one(uint32_t i, gh_direction direction)
     toy.mischief = cases[i].mischief;
     toy.mischief_segment = 1;
     toy.mischief_direction = direction;
-    for (uint32_t s = 0; s < 4 && ran; s++) {
-        ran = toy_step(&toy, counts[s]) == GH_OK;
-    }
+    ran = toy_train(&toy, counts, 4) == GH_OK;
     stats = toy_stats(&toy);
 
     ok(ran, "%s, %s: training goes on: %s", cases[i].name, way, toy.err.text);
@@ -109,13 +105,11 @@ static void test_a_host_that_captures_by_itself(void)
     const struct toy_options options = { .layers = 1, .elems = 64 };
     gh_pass pass = { .struct_size = sizeof(pass) };
     gh_decision d = { .struct_size = sizeof(d) };
-    const char *reason;
     CUgraph graph = NULL;
     struct toy toy;
     CUresult result;
 
-    if (!toy_open(&toy, &options, &reason) || toy_attach(&toy) != GH_OK) {
-        ok(false, "a session opens");
+    if (!toy_start(&toy, &options, NULL)) {
         return;
     }
     toy_step(&toy, 1);

@@ -38,8 +38,8 @@ static struct outcome run(const struct toy_options *options,
     before = toy_counts(&toy);
     toy_configure(&toy, settings);
     status = toy_attach(&toy);
-    for (uint32_t s = 0; s < N_STEPS && status == GH_OK; s++) {
-        status = toy_step(&toy, counts[s]);
+    if (status == GH_OK) {
+        status = toy_train(&toy, counts, N_STEPS);
     }
     outcome.calls = toy_calls(&toy, entry);
     toy_detach(&toy);

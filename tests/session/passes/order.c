@@ -3,7 +3,6 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/orders.h"
-#include "support/toy.h"
 #include "tap/tap.h"
 
 static const uint32_t counts[] = { 4, 6, 5, 3, 4 };
@@ -24,24 +23,7 @@ static const struct toy_options weights_beside = { .layers = 2,
 
 static struct outcome run(const void *options, const char *settings)
 {
-    struct outcome outcome = { .exact = false };
-    const char *reason;
-    struct toy toy;
-    bool ran;
-
-    if (!toy_open(&toy, options, &reason)) {
-        return outcome;
-    }
-    toy_configure(&toy, settings);
-    ran = toy_attach(&toy) == GH_OK;
-    for (uint32_t s = 0; s < N_STEPS && ran; s++) {
-        ran = toy_step(&toy, counts[s]) == GH_OK;
-    }
-    outcome.exact = ran && toy_is_exact(&toy);
-    outcome.races = toy_races(&toy);
-    outcome.waits = toy_counts(&toy).waits;
-    toy_close(&toy);
-    return outcome;
+    return orders_train(options, settings, counts, N_STEPS);
 }
 
 int main(void)

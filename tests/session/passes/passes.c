@@ -12,43 +12,14 @@
 static const uint32_t steps[] = { 4, 6, 8, 3, 4, 6, 8, 3 };
 #define N_STEPS 8
 
-static bool run(struct toy *toy, const uint32_t *counts, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        if (toy_step(toy, counts[i]) != GH_OK) {
-            diag("step %u: %s", i, toy->err.text);
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool start(struct toy *toy, const struct toy_options *options)
-{
-    const char *reason;
-
-    if (!toy_open(toy, options, &reason)) {
-        diag("%s", reason);
-        ok(false, "the toy host opens a device");
-        return false;
-    }
-    if (toy_attach(toy) != GH_OK) {
-        diag("%s", toy->err.text);
-        ok(false, "the toy host opens a session");
-        toy_close(toy);
-        return false;
-    }
-    return true;
-}
-
 /* A session that has these steps behind it. */
 static bool trained(struct toy *toy, const struct toy_options *options,
                     const uint32_t *counts, uint32_t n)
 {
-    if (!start(toy, options)) {
+    if (!toy_start(toy, options, NULL)) {
         return false;
     }
-    run(toy, counts, n);
+    toy_train(toy, counts, n);
     return true;
 }
 
@@ -72,7 +43,7 @@ static void test_eager_is_what_the_host_computes(void)
         ok(false, "the toy host opens a device: %s", reason);
         return;
     }
-    run(&toy, steps, 4);
+    toy_train(&toy, steps, 4);
     ok(toy_is_exact(&toy),
        "without the library the toy computes what is expected of it");
     toy_close(&toy);
@@ -89,7 +60,7 @@ static void check_shape(struct toy_options options, const char *name,
         return;
     }
     first = toy_stats(&toy);
-    run(&toy, steps + 4, 4);
+    toy_train(&toy, steps + 4, 4);
     last = toy_stats(&toy);
     for (uint32_t i = 0; i < N_STEPS; i++) {
         total += (uint64_t)steps[i] * passes_per_microbatch;
@@ -142,11 +113,11 @@ static void test_one_capture_serves_any_count(void)
     uint64_t recordings[7];
     struct toy toy;
 
-    if (!start(&toy, &options)) {
+    if (!toy_start(&toy, &options, NULL)) {
         return;
     }
     for (uint32_t i = 0; i < 7; i++) {
-        run(&toy, &counts[i], 1);
+        toy_train(&toy, &counts[i], 1);
         recordings[i] = toy_stats(&toy).recordings;
     }
     is_int(recordings[0], 0, "the warmup step records nothing");
@@ -211,7 +182,7 @@ static void test_a_chain_that_breaks_is_recorded_again(void)
     }
     before = toy_stats(&toy).recordings;
     toy.options.moving_inputs = true;
-    run(&toy, counts + 2, 2);
+    toy_train(&toy, counts + 2, 2);
     is_int(toy_stats(&toy).recordings, before + 3,
            "the two passes whose input moved were recorded once more, and the "
            "backward that follows one of them");
@@ -240,7 +211,7 @@ static void test_busy_slots_are_never_overwritten(void)
     finish(&toy, "busy slots");
 
     options.flags = GH_SESSION_BUSY_FAILS;
-    if (!start(&toy, &options)) {
+    if (!toy_start(&toy, &options, NULL)) {
         return;
     }
     is_status(toy_step(&toy, 3), GH_ERR_BUSY, NULL,
@@ -340,7 +311,7 @@ static void test_between_pre_and_post_warmup_all_is_eager(void)
     replays = toy_stats(&toy).replays;
     is_status(gh_pre_warmup(toy.session, NULL), GH_OK, NULL,
               "gh_pre_warmup between steps is accepted");
-    run(&toy, counts + 2, 1);
+    toy_train(&toy, counts + 2, 1);
     is_int(toy_stats(&toy).replays, replays, "nothing replays until");
     is_int(toy_eager(&toy, GH_REASON_PAUSED), 2,
            "paused passes are counted as such");
@@ -376,7 +347,7 @@ static void test_check_compares_both_ways(void)
         return;
     }
     toy.lies_when_checked = true;
-    run(&toy, counts, 1);
+    toy_train(&toy, counts, 1);
     stats = toy_stats(&toy);
     ok(stats.check_failures > 0, "an eager pass that differs is found");
     ok(toy_eager(&toy, GH_REASON_MISMATCH) > 0,
@@ -455,7 +426,7 @@ static void test_everything_is_given_back(void)
     softcuda_counts counts_after;
     struct toy toy;
 
-    if (!start(&toy, &options)) {
+    if (!toy_start(&toy, &options, NULL)) {
         return;
     }
     if (!toy.soft) {
@@ -463,7 +434,7 @@ static void test_everything_is_given_back(void)
         toy_close(&toy);
         return;
     }
-    run(&toy, counts, 3);
+    toy_train(&toy, counts, 3);
     toy_close(&toy);
     counts_after = toy_counts(&toy);
     ok(counts_after.device_allocations == 0 && counts_after.graphs == 0 &&

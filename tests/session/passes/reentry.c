@@ -410,19 +410,12 @@ static void end_step(void)
 /* Nothing has run yet, as the first step is the profile of offload. */
 static bool open_host(struct toy_options options)
 {
-    const char *reason;
 
     options.layers = options.layers == 0 ? 1 : options.layers;
     options.elems = 64;
     options.streams = TOY_STREAMS;
     during = NULL;
-    if (!toy_open(&toy, &options, &reason)) {
-        return ok(false, "the toy host opens a device: %s", reason);
-    }
-    toy_configure(&toy, "SEED=0 RACES=1");
-    if (toy_attach(&toy) != GH_OK) {
-        ok(false, "the toy host opens a session: %s", toy.err.text);
-        toy_close(&toy);
+    if (!toy_start(&toy, &options, "SEED=0 RACES=1")) {
         return false;
     }
     input = toy_buffer(toy.memory + 4096, 64, 0);

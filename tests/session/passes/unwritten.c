@@ -32,24 +32,12 @@ static const gh_host_services services = {
 
 static bool open_toy(struct toy_options options, const char *settings)
 {
-    const char *reason;
-
     n_lines = 0;
     options.layers = 2;
     options.elems = 100; /* and padding after them */
     options.host = &services;
     options.raw = true;
-    if (!toy_open(&toy, &options, &reason)) {
-        return ok(false, "the toy host opens a device: %s", reason);
-    }
-    if (settings != NULL) {
-        toy_configure(&toy, settings);
-    }
-    if (toy_attach(&toy) != GH_OK) {
-        toy_close(&toy);
-        return ok(false, "the toy host opens a session: %s", toy.err.text);
-    }
-    return true;
+    return toy_start(&toy, &options, settings);
 }
 
 static const uint32_t counts[] = { 2, 3, 3 };

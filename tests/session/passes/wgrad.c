@@ -13,41 +13,14 @@
 static const uint32_t counts[] = { 4, 6, 8, 3, 5 };
 #define N_STEPS 5
 
-static bool run_steps(struct toy *toy)
-{
-    for (uint32_t s = 0; s < N_STEPS; s++) {
-        if (toy_step(toy, counts[s]) != GH_OK) {
-            diag("%s", toy->err.text);
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool open_toy(struct toy *toy, const struct toy_options *options)
-{
-    const char *reason;
-
-    if (!toy_open(toy, options, &reason)) {
-        ok(false, "the toy opens: %s", reason);
-        return false;
-    }
-    if (toy_attach(toy) != GH_OK) {
-        ok(false, "the session opens: %s", toy->err.text);
-        toy_close(toy);
-        return false;
-    }
-    return true;
-}
-
 /* Opens, attaches, runs; the toy stays open when this is true. */
 static bool run(struct toy *toy, const struct toy_options *options,
                 const char *what)
 {
-    if (!open_toy(toy, options)) {
+    if (!toy_start(toy, options, NULL)) {
         return false;
     }
-    if (!run_steps(toy)) {
+    if (toy_train(toy, counts, N_STEPS) != GH_OK) {
         ok(false, "%s: runs: %s", what, toy->err.text);
         toy_close(toy);
         return false;
@@ -106,7 +79,7 @@ static void test_the_plan_has_the_pass(void)
         };
         struct toy toy;
 
-        if (!open_toy(&toy, &options)) {
+        if (!toy_start(&toy, &options, NULL)) {
             continue;
         }
         printed[0] = '\0';
@@ -238,7 +211,7 @@ static void test_change_of_mind(void)
     struct toy toy;
     bool ran;
 
-    if (!open_toy(&toy, &options)) {
+    if (!toy_start(&toy, &options, NULL)) {
         return;
     }
     ran = toy_step(&toy, 4) == GH_OK && toy_step(&toy, 6) == GH_OK;
@@ -289,7 +262,7 @@ static void test_order(void)
     };
     struct toy toy;
 
-    if (!open_toy(&toy, &options)) {
+    if (!toy_start(&toy, &options, NULL)) {
         return;
     }
     is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 0, 0), GH_ERR_STATE,
@@ -379,7 +352,7 @@ static void test_segments_without_weights(void)
         bool held = true;
         struct toy toy;
 
-        if (!open_toy(&toy, &options)) {
+        if (!toy_start(&toy, &options, NULL)) {
             return;
         }
         n = gh_plan_segment_count(toy.session, 0);
@@ -409,7 +382,7 @@ static void test_arguments(void)
     struct toy_options delayed = joined;
     struct toy toy;
 
-    if (!open_toy(&toy, &joined)) {
+    if (!toy_start(&toy, &joined, NULL)) {
         return;
     }
     is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 0, 0), GH_ERR_INVALID,
@@ -424,7 +397,7 @@ static void test_arguments(void)
     toy_close(&toy);
 
     delayed.wgrad = TOY_WGRAD_LATER;
-    if (!open_toy(&toy, &delayed)) {
+    if (!toy_start(&toy, &delayed, NULL)) {
         return;
     }
     is_refused(&toy, run_pass(&toy, 0, 3, 0, 0), GH_ERR_INVALID,

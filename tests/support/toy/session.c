@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/toy/shared.h"
+#include "tap/tap.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -92,6 +93,25 @@ gh_status toy_attach(struct toy *toy)
                           ? toy_segments(toy->session, o->chunks, toy->segments)
                           : 0;
     return status;
+}
+
+bool toy_start(struct toy *toy, const struct toy_options *options,
+               const char *settings)
+{
+    const char *reason;
+
+    if (!toy_open(toy, options, &reason)) {
+        return ok(false, "the toy opens a device: %s", reason);
+    }
+    if (settings != NULL) {
+        toy_configure(toy, settings);
+    }
+    if (toy_attach(toy) != GH_OK) {
+        ok(false, "the toy opens a session: %s", toy->err.text);
+        toy_close(toy);
+        return false;
+    }
+    return true;
 }
 
 void toy_detach(struct toy *toy)

@@ -234,6 +234,16 @@ gh_status toy_step(struct toy *toy, uint32_t microbatches)
     return status != GH_OK ? status : ended;
 }
 
+gh_status toy_train(struct toy *toy, const uint32_t *counts, uint32_t n)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
+        status = toy_step(toy, counts[i]);
+    }
+    return status;
+}
+
 /* ---- shapes -------------------------------------------------------------- */
 
 gh_status toy_forward_shape(struct toy *toy, uint32_t m, uint32_t shape)
