@@ -49,6 +49,27 @@ struct outcome orders_train(const struct toy_options *options,
     return outcome;
 }
 
+struct outcome orders_train_pair(const struct pair_options *options,
+                                 const char *settings, const uint32_t *counts,
+                                 uint32_t n)
+{
+    struct outcome outcome = { .exact = false };
+    struct pair p;
+
+    if (!pair_start(&p, options, settings)) {
+        return outcome;
+    }
+    if (pair_train(&p, counts, n) == GH_OK) {
+        outcome.exact = pair_is_exact(&p);
+    } else {
+        diag("%s: %s", settings, p.toy.err.text);
+    }
+    outcome.races = toy_races(&p.toy);
+    outcome.waits = toy_counts(&p.toy).waits;
+    pair_close(&p);
+    return outcome;
+}
+
 /* wait 0: all are there */
 static struct outcome run(const struct orders *o, uint32_t seed, uint64_t wait)
 {

@@ -7,7 +7,7 @@
 #ifndef SUPPORT_ORDERS_H
 #define SUPPORT_ORDERS_H
 
-#include "support/toy.h"
+#include "support/pair.h"
 
 struct outcome {
     bool exact; /* the numbers are right */
@@ -30,6 +30,9 @@ struct orders {
 struct outcome orders_train(const struct toy_options *options,
                             const char *settings, const uint32_t *counts,
                             uint32_t n);
+struct outcome orders_train_pair(const struct pair_options *options,
+                                 const char *settings, const uint32_t *counts,
+                                 uint32_t n);
 
 /* False, with *status_p: there is no software device, or no driver.  Races are
  * not shown from now on, as half of the runs are for them. */

@@ -89,27 +89,31 @@ struct pair {
     uint32_t n_segments;
     uint32_t set_of[PAIR_MAX_CHUNKS][PAIR_MAX_MICROBATCHES];
     CUdeviceptr kept[PAIR_MAX_SETS][PAIR_MAX_PARTS][2]; /* where groups are */
-    struct lender lender;
     struct lent_block *lent[PAIR_MAX_SETS][PAIR_MAX_PARTS];
     uint32_t foreign; /* releases of what a depth is made of, which the host
                          may read elsewhere */
     uint32_t skipped; /* releases of what offload gives back */
     void *user;
-    uint32_t step;
     uint32_t released, nodes, agreed, agreed_n;
     uint32_t until_mischief; /* nodes */
     enum pair_mischief mischief;
     char issued[4096]; /* the nodes of the last run: "B2.3 F0.0" */
-    gh_error err;
+    uint32_t weights[PAIR_MAX_PARTS]; /* expected */
 };
 
 /* False with the reason for skip_all(). */
 bool pair_open(struct pair *p, const struct pair_options *options,
                const char **reason_p);
 gh_status pair_attach(struct pair *p);
+/* Both, with these settings of the device in between, or NULL.  False: a point
+ * that has failed says why, and nothing is open. */
+bool pair_start(struct pair *p, const struct pair_options *options,
+                const char *settings);
 void pair_close(struct pair *p);
 
 gh_status pair_step(struct pair *p, uint32_t microbatches);
+/* One for each count of microbatches, until one fails. */
+gh_status pair_train(struct pair *p, const uint32_t *counts, uint32_t n);
 /* One run; a chunk UINT32_MAX is absent. */
 gh_status pair_run(struct pair *p, uint32_t forward, uint32_t forward_m,
                    uint32_t backward, uint32_t backward_m);
@@ -119,11 +123,8 @@ gh_status pair_issue(struct pair *p, const gh_overlap_node *node);
 bool pair_feed(struct pair *p, uint32_t microbatch);
 /* Zeroes all of the host's memory, on the compute stream. */
 bool pair_clear(struct pair *p);
-/* A hash of every weight; waits for the device. */
-uint64_t pair_hash(struct pair *p);
-uint64_t pair_expect(const struct pair *p, const uint32_t *steps,
-                     uint32_t n_steps);
+/* Whether every weight is what it must be; waits for the device. */
+bool pair_is_exact(struct pair *p);
 gh_overlap_stats pair_stats(struct pair *p);
-gh_offload_stats pair_moved(struct pair *p);
 
 #endif

@@ -59,32 +59,6 @@ static const struct {
 };
 #define N_CASES (sizeof(cases) / sizeof(cases[0]))
 
-static bool open_pair(struct pair *p, const struct pair_options *options)
-{
-    const char *reason;
-
-    if (!pair_open(p, options, &reason)) {
-        ok(false, "the pair opens: %s", reason);
-        return false;
-    }
-    if (pair_attach(p) != GH_OK) {
-        ok(false, "the session opens: %s", p->err.text);
-        pair_close(p);
-        return false;
-    }
-    return true;
-}
-
-static gh_status run_steps(struct pair *p)
-{
-    gh_status status = GH_OK;
-
-    for (uint32_t s = 0; s < N_STEPS && status == GH_OK; s++) {
-        status = pair_step(p, counts[s]);
-    }
-    return status;
-}
-
 /* ---- what goes ----------------------------------------------------------- */
 
 static void test_groups_go(size_t which)
@@ -93,13 +67,13 @@ static void test_groups_go(size_t which)
     gh_offload_stats moved;
     struct pair p;
 
-    if (!open_pair(&p, &cases[which].options)) {
+    if (!pair_start(&p, &cases[which].options, NULL)) {
         return;
     }
-    is_status(run_steps(&p), GH_OK, &p.err, "%s: steps run", what);
-    is_int(pair_hash(&p), pair_expect(&p, counts, N_STEPS),
-           "%s: every weight is exact", what);
-    moved = pair_moved(&p);
+    is_status(pair_train(&p, counts, N_STEPS), GH_OK, &p.toy.err,
+              "%s: steps run", what);
+    ok(pair_is_exact(&p), "%s: every weight is exact", what);
+    moved = toy_moved(&p.toy);
     ok(moved.groups_offloaded > 0, "%s: %u of %u groups go", what,
        moved.groups_offloaded, moved.groups);
     ok(moved.out_copies > 0 && moved.out_copies == moved.back_copies,
@@ -111,10 +85,11 @@ static void test_groups_go(size_t which)
            p.skipped);
         gh_session_close(p.toy.session);
         p.toy.session = NULL;
-        is_int(lender_still_out(&p.lender), 0, "%s: all is given back", what);
-        is_int(p.lender.wrong, 0, "%s: and once", what);
-        is_int(p.lender.returned, p.lender.lent, "%s: by the service alone",
+        is_int(lender_still_out(&p.toy.lender), 0, "%s: all is given back",
                what);
+        is_int(p.toy.lender.wrong, 0, "%s: and once", what);
+        is_int(p.toy.lender.returned, p.toy.lender.lent,
+               "%s: by the service alone", what);
     }
     pair_close(&p);
 }
@@ -125,7 +100,7 @@ static uint32_t held, late, exchanges;
 
 static uint64_t waiting(struct pair *p)
 {
-    const gh_offload_stats moved = pair_moved(p);
+    const gh_offload_stats moved = toy_moved(&p->toy);
 
     return moved.delayed - moved.out_copies;
 }
@@ -152,13 +127,14 @@ static void test_commits_wait_for_an_exchange(void)
     struct pair p;
 
     held = late = exchanges = 0;
-    if (!open_pair(&p, &options)) {
+    if (!pair_start(&p, &options, NULL)) {
         return;
     }
-    is_status(run_steps(&p), GH_OK, &p.err, "commits may wait");
+    is_status(pair_train(&p, counts, N_STEPS), GH_OK, &p.toy.err,
+              "commits may wait");
     is_int(late, 0, "none waits when one of %u exchanges is issued", exchanges);
     ok(held > 8, "%u times one waits until what computes is launched", held);
-    ok(pair_moved(&p).delayed > 0 && waiting(&p) == 0, "none is dropped");
+    ok(toy_moved(&p.toy).delayed > 0 && waiting(&p) == 0, "none is dropped");
     pair_close(&p);
 }
 
@@ -176,7 +152,7 @@ static void test_what_waits_after_a_failure(void)
                              .n_segments = 1 };
     struct pair p;
 
-    if (!open_pair(&p, &options)) {
+    if (!pair_start(&p, &options, NULL)) {
         return;
     }
     pair_feed(&p, 0);
@@ -188,7 +164,7 @@ static void test_what_waits_after_a_failure(void)
        "a run fails while commits wait: %s", p.issued);
     p.mischief = PAIR_GOOD;
     node.stream = p.toy.streams[0];
-    is_status(pair_issue(&p, &node), GH_OK, &p.err,
+    is_status(pair_issue(&p, &node), GH_OK, &p.toy.err,
               "a pass outside of it reads what was committed");
     pair_close(&p);
 }
@@ -197,21 +173,7 @@ static void test_what_waits_after_a_failure(void)
 
 static struct outcome run(const void *options, const char *settings)
 {
-    struct outcome outcome = { .exact = false };
-    const char *reason;
-    struct pair p;
-    bool ran;
-
-    if (!pair_open(&p, options, &reason)) {
-        return outcome;
-    }
-    toy_configure(&p.toy, settings);
-    ran = pair_attach(&p) == GH_OK && run_steps(&p) == GH_OK;
-    outcome.exact = ran && pair_hash(&p) == pair_expect(&p, counts, N_STEPS);
-    outcome.races = toy_races(&p.toy);
-    outcome.waits = toy_counts(&p.toy).waits;
-    pair_close(&p);
-    return outcome;
+    return orders_train_pair(options, settings, counts, N_STEPS);
 }
 
 /* ---- nodes that fail ----------------------------------------------------- */
@@ -237,16 +199,16 @@ static void fail_at(size_t which, enum pair_mischief mischief, uint32_t node,
     }
     p.mischief = mischief;
     p.until_mischief = node;
-    ok(pair_step(&p, 3) != GH_OK && p.err.text[0] != '\0',
-       "%s: node %u fails after %u steps: %s", what, node, warm, p.err.text);
+    ok(pair_step(&p, 3) != GH_OK && p.toy.err.text[0] != '\0',
+       "%s: node %u fails after %u steps: %s", what, node, warm,
+       p.toy.err.text);
     p.mischief = PAIR_GOOD;
-    p.step = 0;
-    ok(gh_iteration_end(p.toy.session, &p.err) == GH_OK && pair_clear(&p),
+    p.toy.step = 0;
+    ok(gh_iteration_end(p.toy.session, &p.toy.err) == GH_OK && pair_clear(&p),
        "the step can end");
-    status = run_steps(&p);
-    is_status(status, GH_OK, &p.err, "the next steps run");
-    is_int(pair_hash(&p), pair_expect(&p, counts, N_STEPS),
-           "and every weight is exact");
+    status = pair_train(&p, counts, N_STEPS);
+    is_status(status, GH_OK, &p.toy.err, "the next steps run");
+    ok(pair_is_exact(&p), "and every weight is exact");
     if (p.toy.soft) {
         is_int(toy_races(&p.toy), 0, "without a race");
         toy_detach(&p.toy);

@@ -46,24 +46,7 @@ static const struct {
 
 static struct outcome run(const void *options, const char *settings)
 {
-    struct outcome outcome = { .exact = false };
-    const char *reason;
-    struct pair p;
-    bool ran;
-
-    if (!pair_open(&p, options, &reason)) {
-        return outcome;
-    }
-    toy_configure(&p.toy, settings);
-    ran = pair_attach(&p) == GH_OK;
-    for (uint32_t s = 0; s < N_STEPS && ran; s++) {
-        ran = pair_step(&p, counts[s]) == GH_OK;
-    }
-    outcome.exact = ran && pair_hash(&p) == pair_expect(&p, counts, N_STEPS);
-    outcome.races = toy_races(&p.toy);
-    outcome.waits = toy_counts(&p.toy).waits;
-    pair_close(&p);
-    return outcome;
+    return orders_train_pair(options, settings, counts, N_STEPS);
 }
 
 int main(void)

@@ -1,26 +1,14 @@
 /*
- * device.c - where the buffers lie, and calls of the driver.
+ * device.c - where the buffers lie.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/pair/shared.h"
 
-#include <stdio.h>
-
-bool pair_called(struct pair *p, CUresult result, const char *entry)
-{
-    if (result != CUDA_SUCCESS) {
-        snprintf(p->err.text, sizeof(p->err.text), "%s: %d", entry,
-                 (int)result);
-    }
-    return result == CUDA_SUCCESS;
-}
-
 bool pair_mix(struct pair *p, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
               uint32_t f, uint32_t k, CUstream stream)
 {
-    return pair_called(p, toy_mix(&p->toy, d, a, b, f, k, PAIR_ELEMS, stream),
-                       "cuLaunchKernel");
+    return toy_mixes(&p->toy, d, a, b, f, k, PAIR_ELEMS, stream);
 }
 
 CUstream pair_compute(const struct pair *p)

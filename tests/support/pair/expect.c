@@ -13,9 +13,10 @@ static uint32_t kept(const struct pair *p, uint32_t q, uint32_t g, uint32_t x)
     return g < pair_groups_of(p, q, &modules) ? x + pair_above(p, q, g) : 0;
 }
 
-static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
-                              uint32_t *weights)
+void pair_expect(struct pair *p, uint32_t m)
 {
+    uint32_t x = toy_feed_value(&p->toy, m, 0);
+    uint32_t gy = toy_feed_value(&p->toy, m, 1);
     uint32_t in[PAIR_MAX_PARTS], out[PAIR_MAX_PARTS];
     uint32_t residual[PAIR_MAX_LAYERS] = { 0 };
     uint32_t gradient[PAIR_MAX_LAYERS] = { 0 };
@@ -35,8 +36,8 @@ static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
         const gh_part part = p->parts[q];
 
         if (pair_has_weights(part)) {
-            weights[q] = 3 * weights[q] + gy + kept(p, q, 0, in[q]) +
-                         (pair_is_lent(p, q, 0) ? 0 : in[q]);
+            p->weights[q] = 3 * p->weights[q] + gy + kept(p, q, 0, in[q]) +
+                            (pair_is_lent(p, q, 0) ? 0 : in[q]);
         }
         if (part == GH_PART_MOE_POST) {
             gradient[p->layer_of[q]] = 2 * gy;
@@ -51,38 +52,17 @@ static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
     }
 }
 
-uint64_t pair_expect(const struct pair *p, const uint32_t *steps,
-                     uint32_t n_steps)
-{
-    uint32_t weights[PAIR_MAX_PARTS] = { 0 };
-    uint64_t hash = 0;
-
-    for (uint32_t s = 0; s < n_steps; s++) {
-        for (uint32_t m = 0; m < steps[s]; m++) {
-            expect_microbatch(p, pair_feed_value(s, m, 0),
-                              pair_feed_value(s, m, 1), weights);
-        }
-    }
-    for (uint32_t i = 0; i < p->n_parts * PAIR_ELEMS; i++) {
-        hash = pair_fold(hash, weights[i / PAIR_ELEMS]);
-    }
-    return hash;
-}
-
-uint64_t pair_hash(struct pair *p)
+bool pair_is_exact(struct pair *p)
 {
     uint32_t values[PAIR_ELEMS];
-    uint64_t hash = 0;
+    bool exact = TOY_CALL(&p->toy, cuCtxSynchronize, ());
 
-    PAIR_CALL(p, cuCtxSynchronize, ());
-    for (uint32_t q = 0; q < p->n_parts; q++) {
-        if (!PAIR_CALL(p, cuMemcpyDtoH,
-                       (values, pair_weight(p, q), sizeof(values)))) {
-            return 0;
-        }
+    for (uint32_t q = 0; q < p->n_parts && exact; q++) {
+        exact = TOY_CALL(&p->toy, cuMemcpyDtoH,
+                         (values, pair_weight(p, q), sizeof(values)));
         for (uint32_t i = 0; i < PAIR_ELEMS; i++) {
-            hash = pair_fold(hash, values[i]);
+            exact = exact && values[i] == p->weights[q];
         }
     }
-    return hash;
+    return exact;
 }

@@ -68,7 +68,7 @@ static bool find_group(struct pair *p, const struct pair_work *w, uint32_t q,
         group.object = block;
     }
     status = (forward ? gh_offload_save : gh_offload_load)(p->toy.session,
-                                                           &group, &p->err);
+                                                           &group, &p->toy.err);
     if (forward && pair_is_lent(p, q, g)) {
         lender_saved(block, status == GH_OK);
     }
@@ -83,8 +83,9 @@ static bool end_group(struct pair *p, const struct pair_work *w, uint32_t q,
     const uint32_t *modules;
 
     pair_groups_of(p, q, &modules);
-    return (forward ? gh_offload_commit : gh_offload_release)(
-               p->toy.session, p->layer_of[q], modules[g], &p->err) == GH_OK;
+    return (forward ? gh_offload_commit
+                    : gh_offload_release)(p->toy.session, p->layer_of[q],
+                                          modules[g], &p->toy.err) == GH_OK;
 }
 
 bool pair_keep_groups(struct pair *p, const struct pair_work *w, uint32_t q,
@@ -100,8 +101,8 @@ bool pair_keep_groups(struct pair *p, const struct pair_work *w, uint32_t q,
         good = find_group(p, w, q, g);
         if (good && !pair_is_lent(p, q, g)) {
             good = (pair_words(p) == PAIR_ELEMS ||
-                    PAIR_CALL(p, cuMemsetD32Async,
-                              (*t, 0, pair_words(p), w->stream))) &&
+                    TOY_CALL(&p->toy, cuMemsetD32Async,
+                             (*t, 0, pair_words(p), w->stream))) &&
                    pair_mix(p, *t, x, 0, 1, pair_above(p, q, g), w->stream);
         }
         good = good && pair_mix(p, y, *t, y, 1, 0, w->stream) &&

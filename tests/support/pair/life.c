@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/pair/shared.h"
+#include "tap/tap.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,14 +24,14 @@ bool pair_open(struct pair *p, const struct pair_options *options,
     if (!toy_open(&p->toy, &toy, reason_p)) {
         return false;
     }
-    p->lender.toy = &p->toy;
     p->memory_bytes = pair_memory_bytes();
-    if (!PAIR_CALL(p, cuStreamCreate, (&p->comm, CU_STREAM_NON_BLOCKING)) ||
-        !PAIR_CALL(p, cuMemAlloc, (&p->memory, p->memory_bytes)) ||
-        !PAIR_CALL(p, cuMemsetD8Async,
-                   (pair_weight(p, 0), 0, (size_t)PAIR_MAX_PARTS * PAIR_STRIDE,
-                    p->toy.streams[0])) ||
-        !PAIR_CALL(p, cuCtxSynchronize, ())) {
+    if (!TOY_CALL(&p->toy, cuStreamCreate,
+                  (&p->comm, CU_STREAM_NON_BLOCKING)) ||
+        !TOY_CALL(&p->toy, cuMemAlloc, (&p->memory, p->memory_bytes)) ||
+        !TOY_CALL(&p->toy, cuMemsetD8Async,
+                  (pair_weight(p, 0), 0, (size_t)PAIR_MAX_PARTS * PAIR_STRIDE,
+                   p->toy.streams[0])) ||
+        !TOY_CALL(&p->toy, cuCtxSynchronize, ())) {
         *reason_p = "no memory for the pair";
         pair_close(p);
         return false;
@@ -80,7 +81,7 @@ gh_status pair_attach(struct pair *p)
 
     snprintf(order, sizeof(order), "GRAPHHOOKS_OVERLAP=%s",
              o->order != NULL ? o->order : "");
-    status = gh_session_open(&desc, &p->toy.session, &p->err);
+    status = gh_session_open(&desc, &p->toy.session, &p->toy.err);
     gh_model_destroy(model);
     if (status != GH_OK) {
         return status;
@@ -89,12 +90,30 @@ gh_status pair_attach(struct pair *p)
     return GH_OK;
 }
 
+bool pair_start(struct pair *p, const struct pair_options *options,
+                const char *settings)
+{
+    const char *reason;
+
+    if (!pair_open(p, options, &reason)) {
+        return ok(false, "the pair opens: %s", reason);
+    }
+    if (settings != NULL) {
+        toy_configure(&p->toy, settings);
+    }
+    if (pair_attach(p) != GH_OK) {
+        ok(false, "the session opens: %s", p->toy.err.text);
+        pair_close(p);
+        return false;
+    }
+    return true;
+}
+
 void pair_close(struct pair *p)
 {
     toy_detach(&p->toy);
     p->toy.drv.cuCtxSynchronize();
     p->toy.drv.cuMemFree(p->memory);
-    lender_free(&p->lender);
     if (p->comm != NULL) {
         p->toy.drv.cuStreamDestroy(p->comm);
     }
@@ -106,13 +125,5 @@ gh_overlap_stats pair_stats(struct pair *p)
     gh_overlap_stats stats = { .struct_size = sizeof(stats) };
 
     gh_overlap_get_stats(p->toy.session, &stats, NULL);
-    return stats;
-}
-
-gh_offload_stats pair_moved(struct pair *p)
-{
-    gh_offload_stats stats = { .struct_size = sizeof(stats) };
-
-    gh_offload_get_stats(p->toy.session, &stats, NULL);
     return stats;
 }

@@ -24,7 +24,7 @@ static bool lend_blocks(struct pair *p, const gh_overlap_node *node)
     for (; q < p->first[node->layer + 1]; q++) {
         if (pair_is_lent(p, q, 0)) {
             p->lent[set][q] = lender_find(
-                &p->lender, 4 * (uint64_t)pair_words(p), pair_compute(p));
+                &p->toy.lender, 4 * (uint64_t)pair_words(p), pair_compute(p));
             return p->lent[set][q] != NULL;
         }
     }
@@ -99,8 +99,8 @@ static bool release(struct pair *p, const gh_overlap_node *node,
         return true; /* the host has no such tensor */
     }
     p->released++;
-    return PAIR_CALL(p, cuMemsetD32Async,
-                     (address, POISON, PAIR_ELEMS, (CUstream)node->stream));
+    return TOY_CALL(&p->toy, cuMemsetD32Async,
+                    (address, POISON, PAIR_ELEMS, (CUstream)node->stream));
 }
 
 /* ---- the node ------------------------------------------------------------ */
@@ -149,7 +149,7 @@ gh_status pair_run_node(void *user, const gh_overlap_node *node, gh_error *err)
         p->options.watch(p, node, false);
     }
     if (status == GH_OK && !cross_depth(p, node, GH_FORWARD)) {
-        return pair_fail(err, p->err.text);
+        return pair_fail(err, p->toy.err.text);
     }
     for (uint32_t i = 0; i < node->n_segments && status == GH_OK; i++) {
         const uint32_t s =
@@ -169,11 +169,11 @@ gh_status pair_run_node(void *user, const gh_overlap_node *node, gh_error *err)
     }
     if (!cross_depth(p, node, GH_BACKWARD) || !lend_blocks(p, node) ||
         !hand_on(p, node)) {
-        return pair_fail(err, p->err.text);
+        return pair_fail(err, p->toy.err.text);
     }
     for (uint32_t i = 0; i < node->n_release; i++) {
         if (!release(p, node, &node->release[i])) {
-            return pair_fail(err, p->err.text);
+            return pair_fail(err, p->toy.err.text);
         }
     }
     return GH_OK;

@@ -213,7 +213,7 @@ gh_status pair_run_segment(struct pair *p, const gh_segment *s,
             w.input = (CUdeviceptr)(uintptr_t)d.inputs[0].address;
             if (!(node->direction == GH_FORWARD ? run_forward(p, &w)
                                                 : run_backward(p, &w))) {
-                return pair_fail(err, p->err.text);
+                return pair_fail(err, p->toy.err.text);
             }
         }
         status = gh_layer_exit(p->toy.session, &pass, err);

@@ -11,16 +11,11 @@
 #define SUPPORT_PAIR_SHARED_H
 
 #include "support/pair.h"
+#include "support/toy/shared.h"
 
 #define PAIR_ELEMS 4u
 #define PAIR_SLOTS 4u
 #define PAIR_STRIDE 256u
-
-/* The next word of a hash. */
-static inline uint64_t pair_fold(uint64_t hash, uint32_t word)
-{
-    return (hash ^ word) * UINT64_C(1099511628211);
-}
 
 /* ---- parts.c ------------------------------------------------------------- */
 
@@ -65,11 +60,6 @@ enum pair_place {
     AT_OUTPUT_GRAD,
     AT_PLACES
 };
-
-/* Whether the driver's entry has succeeded; p->err says which has not. */
-bool pair_called(struct pair *p, CUresult result, const char *entry);
-#define PAIR_CALL(p, entry, args) \
-    pair_called((p), (p)->toy.drv.entry args, #entry)
 
 /* d = f * a + b + k; b 0: nothing. */
 bool pair_mix(struct pair *p, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
@@ -117,8 +107,7 @@ gh_status pair_run_segment(struct pair *p, const gh_segment *s,
                            const gh_overlap_node *node, gh_error *err);
 /* gh_overlap_pair.run_node */
 gh_status pair_run_node(void *user, const gh_overlap_node *node, gh_error *err);
-/* What the input of a microbatch begins with, `which` 0, or the gradient of
- * its output, 1. */
-uint32_t pair_feed_value(uint32_t step, uint32_t m, uint32_t which);
+/* Adds what a microbatch must add to the weights. */
+void pair_expect(struct pair *p, uint32_t m);
 
 #endif

@@ -5,6 +5,8 @@
  */
 #include "support/pair/shared.h"
 
+#include <string.h>
+
 #define ABSENT UINT32_MAX
 
 static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *err)
@@ -51,35 +53,30 @@ gh_status pair_run(struct pair *p, uint32_t forward, uint32_t forward_m,
     }
     p->issued[0] = '\0';
     return gh_overlap_run(p->toy.session, &pair,
-                          p->options.no_error ? NULL : &p->err);
+                          p->options.no_error ? NULL : &p->toy.err);
 }
 
 gh_status pair_issue(struct pair *p, const gh_overlap_node *node)
 {
-    return pair_run_node(p, node, &p->err);
-}
-
-uint32_t pair_feed_value(uint32_t step, uint32_t m, uint32_t which)
-{
-    return 1000 * step + 10 * m + which + 1;
+    return pair_run_node(p, node, &p->toy.err);
 }
 
 bool pair_feed(struct pair *p, uint32_t m)
 {
-    return PAIR_CALL(p, cuMemsetD32Async,
-                     (pair_feed_at(p, true, 0, m),
-                      pair_feed_value(p->step, m, 0), PAIR_ELEMS,
-                      pair_compute(p))) &&
-           PAIR_CALL(p, cuMemsetD32Async,
-                     (pair_feed_at(p, false, pair_chunks(p) - 1, m),
-                      pair_feed_value(p->step, m, 1), PAIR_ELEMS,
-                      pair_compute(p)));
+    return TOY_CALL(&p->toy, cuMemsetD32Async,
+                    (pair_feed_at(p, true, 0, m), toy_feed_value(&p->toy, m, 0),
+                     PAIR_ELEMS, pair_compute(p))) &&
+           TOY_CALL(&p->toy, cuMemsetD32Async,
+                    (pair_feed_at(p, false, pair_chunks(p) - 1, m),
+                     toy_feed_value(&p->toy, m, 1), PAIR_ELEMS,
+                     pair_compute(p)));
 }
 
 bool pair_clear(struct pair *p)
 {
-    return PAIR_CALL(p, cuMemsetD8Async,
-                     (p->memory, 0, (size_t)p->memory_bytes, pair_compute(p)));
+    memset(p->weights, 0, sizeof(p->weights));
+    return TOY_CALL(&p->toy, cuMemsetD8Async,
+                    (p->memory, 0, (size_t)p->memory_bytes, pair_compute(p)));
 }
 
 /* A backward chunk of a microbatch beside a forward one of the next. */
@@ -116,6 +113,20 @@ gh_status pair_step(struct pair *p, uint32_t microbatches)
     for (uint32_t i = 0; i < microbatches && status == GH_OK; i++) {
         status = run_both(p, i, microbatches);
     }
-    p->step++;
-    return status == GH_OK ? gh_iteration_end(p->toy.session, &p->err) : status;
+    for (uint32_t m = 0; m < microbatches && status == GH_OK; m++) {
+        pair_expect(p, m);
+    }
+    p->toy.step++;
+    return status == GH_OK ? gh_iteration_end(p->toy.session, &p->toy.err)
+                           : status;
+}
+
+gh_status pair_train(struct pair *p, const uint32_t *counts, uint32_t n)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
+        status = pair_step(p, counts[i]);
+    }
+    return status;
 }

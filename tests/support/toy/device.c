@@ -261,7 +261,8 @@ bool toy_probe_soft(int *status_p)
         return false;
     }
     if (!toy.soft) {
-        *status_p = skip_all("failures and races are the software device's");
+        *status_p = skip_all("only the software device fails on demand, "
+                             "counts its objects and reports races");
         return false;
     }
     return true;
