@@ -75,14 +75,10 @@ static struct outcome run(const char *entry, uint64_t n)
 
 int main(void)
 {
-    const char *reason;
-    struct toy toy;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("no real device fails on demand");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     for (uint32_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
         const uint64_t calls = run(entries[i], 0).calls;

@@ -187,14 +187,10 @@ static void test_loaded_elsewhere(void)
 
 int main(void)
 {
-    const char *reason;
-    struct toy probe;
+    int status;
 
-    if (!toy_probe(&probe, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!probe.soft) {
-        return skip_all("only the software device fails on demand");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_recorded_backward_alone();
     test_recorded_before_the_largest();

@@ -996,14 +996,10 @@ static void test_names(void)
 
 int main(void)
 {
-    const char *reason;
-    struct toy probe;
+    int status;
 
-    if (!toy_probe(&probe, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!probe.soft) {
-        return skip_all("only the software device sees races and what is left");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_last_reader_elsewhere();
     test_last_reader_of_an_evaluation();

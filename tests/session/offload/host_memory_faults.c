@@ -653,14 +653,10 @@ static void test_driver_calls(void)
 
 int main(void)
 {
-    const char *reason;
-    struct toy probe;
+    int status;
 
-    if (!toy_probe(&probe, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!probe.soft) {
-        return skip_all("only the software device fails on demand");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_bad_arguments();
     test_calls_out_of_turn();

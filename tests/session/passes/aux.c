@@ -374,13 +374,10 @@ static void test_half_a_pair(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("only the software device counts its graphs");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_life();
     test_another_table();

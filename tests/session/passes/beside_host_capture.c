@@ -543,14 +543,10 @@ static void test_a_mode_that_cannot_be_exchanged(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("only the software device counts its objects and "
-                        "reports races");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_a_slot_whose_stream_is_captured_is_passed_over();
     test_without_another_slot_the_flight_is_refused();

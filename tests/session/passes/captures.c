@@ -490,13 +490,10 @@ static void test_what_the_log_names(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("only the software device fails on demand");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_a_driver_that_does_not_say();
     test_a_capture_that_is_lost();

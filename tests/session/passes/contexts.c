@@ -317,14 +317,11 @@ static void test_a_thread_without_a_context(const char *const *environment)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
     setenv("SOFTCUDA_DEVICES", "2", 1);
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("only the software device has two devices on demand");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_which_device();
     test_ordinals();

@@ -830,13 +830,10 @@ static void test_a_forked_child_closes_nothing(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("only the software device fails on demand");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
 
     test_a_step_that_ends_with_slots_held();

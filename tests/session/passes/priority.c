@@ -91,13 +91,10 @@ static void test_a_pass_that_moves_to_another_stream(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("only the software device counts kernels by priority");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_a_stream_beside_the_pass();
     test_a_pass_that_moves_to_another_stream();

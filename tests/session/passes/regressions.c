@@ -401,14 +401,10 @@ static void test_check_of_a_pass_in_place(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("only the software device fails on demand, counts "
-                        "its objects and reports races");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_memory_given_up_without_a_context();
     test_asking_for_a_capture_fails();

@@ -198,13 +198,10 @@ static void test_hosts_that_write_first(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("only the software device knows what was written");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_a_host_that_forgets();
     test_a_second_session();
