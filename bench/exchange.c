@@ -32,7 +32,7 @@ static const uint64_t kib[] = { 64, 256, 1024, 4096, 16384, 65536 };
 enum {
     KIBS = sizeof(kib) / sizeof(kib[0]),
     IN_GRAPH = 40, /* exchanges, of which the first one is never in turn */
-    WAYS_IN_GRAPH = BY_TURNS + 1
+    WAYS_IN_GRAPH = BY_KERNEL + 1
 };
 
 /* ---- alone --------------------------------------------------------------- */
@@ -43,7 +43,7 @@ struct window {
     CUdeviceptr bare; /* for bare copies, which nobody waits for */
     CUdeviceptr there[RANKS_MOST]; /* the others' memory, mapped here */
     CUdeviceptr send;
-    gh_exchange *x[EXCHANGES];
+    gh_exchange *x[WAYS_IN_GRAPH]; /* that of BY_TURNS is that of BY_COPY */
     void *a, *b, *c; /* for products */
 };
 
@@ -112,6 +112,9 @@ static void open_window(struct side *s, struct window *w)
                                      w->bytes);
         }
     }
+    w->x[BY_TURNS] = w->x[BY_COPY];
+    w->x[BY_KERNEL] = side_exchange(s, BY_KERNEL, (void *)(uintptr_t)w->memory,
+                                    w->bytes);
 }
 
 static void close_window(struct side *s, struct window *w)
@@ -119,6 +122,7 @@ static void close_window(struct side *s, struct window *w)
     for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
         s->bench.gh->exchange_destroy(w->x[by]);
     }
+    s->bench.gh->exchange_destroy(w->x[BY_KERNEL]);
     rank_meet(s->rank);
     close_there(s, w);
     rank_meet(s->rank);
@@ -261,8 +265,8 @@ static CUgraphExec capture_exchanges(struct side *s, struct window *w,
     NEED(&s->bench, cuStreamBeginCapture,
          (s->bench.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     for (uint32_t i = 0; i < IN_GRAPH; i++) {
-        if (by == BY_TURNS) {
-            side_send_in_turn(s, w->x[BY_COPY], (void *)(uintptr_t)w->send,
+        if (by >= BY_TURNS) {
+            side_send_in_turn(s, w->x[by], (void *)(uintptr_t)w->send,
                               i % 2 * bytes, bytes, i == 0 ? 0 : 1 + i % 2,
                               s->bench.stream);
         } else {
@@ -291,7 +295,7 @@ static double timed_graph(struct side *s, struct window *w,
     NEED(bench, cuGraphLaunch, (exec, bench->stream));
     times[1] = (double)(bench_now_ns() - begun);
     NEED(bench, cuEventRecord, (s->ends, bench->stream));
-    side_wait(s, by == BY_BARE ? NULL : w->x[by == BY_NCCL ? by : BY_COPY]);
+    side_wait(s, w->x[by]);
     NEED(bench, cuEventElapsedTime, (&ms, s->begins, s->ends));
     times[0] = (double)ms * 1e6 / IN_GRAPH;
     rank_most(s->rank, times, 2);
@@ -307,11 +311,11 @@ static void measure_graphs_of(struct side *s, struct window *w, FILE *file,
     double ns[WAYS_IN_GRAPH][MOST_ROUNDS], host[WAYS_IN_GRAPH][MOST_ROUNDS];
     CUgraphExec execs[WAYS_IN_GRAPH] = { NULL };
 
-    for (enum exchange_by by = BY_COPY; by <= BY_TURNS; by++) {
+    for (enum exchange_by by = BY_COPY; by <= BY_KERNEL; by++) {
         execs[by] = side_has(s, by) ? capture_exchanges(s, w, by, bytes) : NULL;
     }
     for (int i = -1; i < rounds; i++) {
-        for (enum exchange_by by = BY_COPY; by <= BY_TURNS; by++) {
+        for (enum exchange_by by = BY_COPY; by <= BY_KERNEL; by++) {
             const int at = i < 0 ? 0 : i;
 
             if (execs[by] != NULL) {
@@ -320,7 +324,7 @@ static void measure_graphs_of(struct side *s, struct window *w, FILE *file,
         }
     }
     fprintf(file, "  {\"bytes_a_peer\": %llu", (unsigned long long)part);
-    for (enum exchange_by by = BY_COPY; by <= BY_TURNS; by++) {
+    for (enum exchange_by by = BY_COPY; by <= BY_KERNEL; by++) {
         double ratios[MOST_ROUNDS];
 
         if (execs[by] == NULL) {

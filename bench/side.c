@@ -62,7 +62,7 @@ gh_exchange *side_exchange(struct side *s, enum exchange_by by, void *window,
         .n_ranks = s->rank->n,
         .window = window,
         .window_bytes = bytes,
-        .kind = by == BY_COPY ? "copy" : "nccl",
+        .kind = by_name(by),
         .comm = s->comm,
         .nccl = s->nccl_path,
         .user = s->rank,
@@ -86,7 +86,8 @@ bool side_has(const struct side *s, enum exchange_by by)
 
 const char *by_name(enum exchange_by by)
 {
-    static const char *const names[] = { "copy", "nccl", "bare", "turns" };
+    static const char *const names[] = { "copy", "nccl", "bare", "turns",
+                                         "kernel" };
 
     return names[by];
 }

@@ -13,13 +13,14 @@
 #include "driver/nccl.h"
 
 /* Who moves the bytes: the library's copies, NCCL, a copy that nobody waits
- * for, or the library's copies in turn. */
+ * for; in turn, the library's copies or its kernel. */
 enum exchange_by {
     BY_COPY,
     BY_NCCL,
     BY_BARE,
     EXCHANGES,
-    BY_TURNS = EXCHANGES
+    BY_TURNS = EXCHANGES,
+    BY_KERNEL
 };
 
 struct side {

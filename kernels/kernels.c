@@ -76,6 +76,30 @@ const char *gh_offsets_kernel(uint32_t n)
                                  : GH_KERNEL_OFFSETS_LARGE;
 }
 
+/* Slices of whole lines of memory, and no more blocks than a small part needs:
+ * each one costs a fence and an atomic addition. */
+#define SLICE_UNIT UINT64_C(128)
+#define SLICE_LEAST (UINT64_C(16) << 10)
+
+uint32_t gh_send_plan(struct gh_send *send)
+{
+    uint64_t most = 0, blocks;
+
+    for (uint32_t i = 0; i < send->n_parts; i++) {
+        most = send->parts[i].bytes > most ? send->parts[i].bytes : most;
+    }
+    blocks = (most + SLICE_LEAST - 1) / SLICE_LEAST;
+    blocks = blocks == 0 ? 1 : blocks;
+    blocks = blocks < GH_SEND_BLOCKS ? blocks : GH_SEND_BLOCKS;
+    for (uint32_t i = 0; i < send->n_parts; i++) {
+        const uint64_t slice = (send->parts[i].bytes + blocks - 1) / blocks;
+
+        send->parts[i].slice =
+            (slice + SLICE_UNIT - 1) / SLICE_UNIT * SLICE_UNIT;
+    }
+    return (uint32_t)blocks;
+}
+
 static void *at(uint64_t address)
 {
     return (void *)(uintptr_t)address;
@@ -145,6 +169,18 @@ void gh_offsets_ref(const struct gh_offsets_head *head,
     }
 }
 
+void gh_send_ref(const struct gh_send *send)
+{
+    for (uint32_t i = 0; i < send->n_parts; i++) {
+        const struct gh_send_part *part = &send->parts[i];
+
+        memmove(at(part->dst), at(part->src), part->bytes);
+        if (part->flag != 0) {
+            *(unsigned char *)at(part->flag) = 1;
+        }
+    }
+}
+
 /* Takes the parameter.  The small kernel's is shorter than struct
  * gh_copy_batch, so nothing beyond it may be read. */
 static struct gh_copy_batch take_batch(const void *param)
@@ -209,6 +245,57 @@ static void touch_offsets(const softcuda_launch *launch, void *const *params,
     }
 }
 
+/* In slices, as on the device.  A C function cannot wait for other ranks: on the
+ * software device `row` is 0. */
+static void run_send(const softcuda_launch *launch, void *const *params)
+{
+    struct gh_send send;
+
+    memcpy(&send, params[0], sizeof(send));
+    for (uint32_t i = 0; i < send.n_parts; i++) {
+        const struct gh_send_part *part = &send.parts[i];
+
+        for (uint64_t block = 0; block < launch->grid[0]; block++) {
+            const uint64_t offset = block * part->slice;
+
+            if (offset < part->bytes) {
+                const uint64_t left = part->bytes - offset;
+
+                memmove(at(part->dst + offset), at(part->src + offset),
+                        left < part->slice ? left : part->slice);
+            }
+        }
+        if (part->flag != 0) {
+            *(unsigned char *)at(part->flag) = 1;
+        }
+    }
+}
+
+static void touch_send(const softcuda_launch *launch, void *const *params,
+                       softcuda_touch_fn touch, void *sink)
+{
+    const size_t counts = sizeof(uint32_t);
+    struct gh_send send;
+
+    (void)launch;
+    memcpy(&send, params[0], sizeof(send));
+    for (uint32_t i = 0; i < send.n_parts; i++) {
+        const struct gh_send_part *part = &send.parts[i];
+
+        if (part->bytes > 0) {
+            touch(sink, at(part->src), part->bytes, SOFTCUDA_COPY_FROM);
+            touch(sink, at(part->dst), part->bytes, SOFTCUDA_COPY_TO);
+        }
+    }
+    touch(sink, at(send.ended), (send.n_parts + 1) * counts, SOFTCUDA_READ);
+    touch(sink, at(send.ended), (send.n_parts + 1) * counts, SOFTCUDA_WRITE);
+    for (uint32_t i = 0; i < send.n_parts; i++) {
+        if (send.parts[i].flag != 0) {
+            touch(sink, at(send.parts[i].flag), 1, SOFTCUDA_WRITE);
+        }
+    }
+}
+
 static void compare_args(void *const *params, uint64_t *args)
 {
     for (uint32_t i = 0; i < GH_COMPARE_PARAMS; i++) {
@@ -243,6 +330,7 @@ static const uint32_t small_bytes[] = { sizeof(struct gh_copy_batch_small) };
 static const uint32_t large_bytes[] = { sizeof(struct gh_copy_batch) };
 static const uint32_t few_bytes[] = { sizeof(struct gh_offsets_small) };
 static const uint32_t many_bytes[] = { sizeof(struct gh_offsets) };
+static const uint32_t send_bytes[] = { sizeof(struct gh_send) };
 static const uint32_t compare_bytes[] = { 8, 8, 8, 8 };
 
 static const softcuda_kernel kernels[] = {
@@ -253,6 +341,7 @@ static const softcuda_kernel kernels[] = {
     { GH_KERNEL_OFFSETS_SMALL, 1, few_bytes, run_offsets, touch_offsets, NULL },
     { GH_KERNEL_OFFSETS_LARGE, 1, many_bytes, run_offsets, touch_offsets,
       NULL },
+    { GH_KERNEL_SEND, 1, send_bytes, run_send, touch_send, NULL },
 };
 
 const softcuda_image gh_kernels_soft = {

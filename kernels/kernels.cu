@@ -13,10 +13,10 @@ typedef unsigned long long u64;
 
 /* Copies words.  Four loads are in flight before the first store waits for its
  * own. */
-template <typename T>
+template <typename T, uint32_t threads>
 static __device__ void copy_aligned(T *dst, const T *src, u64 words)
 {
-    const u64 step = GH_KERNEL_THREADS;
+    const u64 step = threads;
     u64 i = threadIdx.x;
 
     for (; i + 3 * step < words; i += 4 * step) {
@@ -28,6 +28,7 @@ static __device__ void copy_aligned(T *dst, const T *src, u64 words)
         dst[i + 2 * step] = c;
         dst[i + 3 * step] = d;
     }
+#pragma unroll 1
     for (; i < words; i += step) {
         dst[i] = src[i];
     }
@@ -38,7 +39,7 @@ static __device__ void copy_aligned(T *dst, const T *src, u64 words)
  * type T where both can be aligned to it together, and single bytes before
  * and after.
  */
-template <typename T>
+template <typename T, uint32_t threads>
 static __device__ void copy_words(unsigned char *dst, const unsigned char *src,
                                   u64 bytes)
 {
@@ -51,11 +52,13 @@ static __device__ void copy_words(unsigned char *dst, const unsigned char *src,
     words = (bytes - head) / sizeof(T);
     tail = head + words * sizeof(T);
 
-    for (u64 i = threadIdx.x; i < head; i += GH_KERNEL_THREADS) {
+#pragma unroll 1
+    for (u64 i = threadIdx.x; i < head; i += threads) {
         dst[i] = src[i];
     }
-    copy_aligned((T *)(dst + head), (const T *)(src + head), words);
-    for (u64 i = tail + threadIdx.x; i < bytes; i += GH_KERNEL_THREADS) {
+    copy_aligned<T, threads>((T *)(dst + head), (const T *)(src + head), words);
+#pragma unroll 1
+    for (u64 i = tail + threadIdx.x; i < bytes; i += threads) {
         dst[i] = src[i];
     }
 }
@@ -66,11 +69,11 @@ static __device__ void copy_range(u64 dst, u64 src, u64 bytes)
     const unsigned char *from = (const unsigned char *)src;
 
     if ((dst - src) % sizeof(uint4) == 0) {
-        copy_words<uint4>(to, from, bytes);
+        copy_words<uint4, GH_KERNEL_THREADS>(to, from, bytes);
     } else if ((dst - src) % sizeof(uint32_t) == 0) {
-        copy_words<uint32_t>(to, from, bytes);
+        copy_words<uint32_t, GH_KERNEL_THREADS>(to, from, bytes);
     } else {
-        copy_words<unsigned char>(to, from, bytes);
+        copy_words<unsigned char, GH_KERNEL_THREADS>(to, from, bytes);
     }
 }
 
@@ -202,4 +205,111 @@ extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
 gh_offsets_480(const struct gh_offsets offsets)
 {
     write_offsets(offsets);
+}
+
+/* ---- parts for other ranks ----------------------------------------------- */
+
+static __device__ void set_flag(u64 flag)
+{
+    asm volatile("st.release.sys.global.u8 [%0], %1;" ::"l"(flag), "h"((short)1)
+                 : "memory");
+}
+
+static __device__ uint32_t read_word(u64 address)
+{
+    uint32_t word;
+
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
+                 : "=r"(word)
+                 : "l"(address)
+                 : "memory");
+    return word;
+}
+
+/* Whether all other blocks have come here, and what they have written is seen.
+ * The count is 0 afterwards.  All threads of the block call it. */
+static __device__ bool is_last_block(uint32_t *ended)
+{
+    __shared__ bool last;
+
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = gridDim.x == 1 || atomicAdd(ended, 1u) == gridDim.x - 1;
+        if (last && gridDim.x != 1) {
+            *ended = 0;
+        }
+        __threadfence_system();
+    }
+    __syncthreads();
+    return last;
+}
+
+/* The bytes of a row's word that other ranks set. */
+static __device__ uint32_t others_of(const struct gh_send &send, uint32_t word)
+{
+    uint32_t mask = 0;
+
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t rank = word * 4 + i;
+
+        mask |= rank < send.n_ranks && rank != send.rank ? 1u << 8 * i : 0;
+    }
+    return mask;
+}
+
+/* All flags are cleared at once, so that those that are up say who has come. */
+static __device__ void await_row(const struct gh_send &send)
+{
+    const uint32_t words = (send.n_ranks + 3) / 4, i = threadIdx.x;
+    const u64 at = send.row + 4 * (u64)i;
+
+    if (i < words) {
+        const uint32_t mask = others_of(send, i);
+
+        while ((read_word(at) & mask) != mask) {
+        }
+    }
+    __syncthreads();
+    if (i < words) {
+        *(volatile uint32_t *)at = 0;
+    }
+    __threadfence_system();
+}
+
+/* Rows of tokens are aligned to 16 bytes; what is not goes byte by byte. */
+static __device__ void copy_slice(u64 dst, u64 src, u64 bytes)
+{
+    unsigned char *to = (unsigned char *)dst;
+    const unsigned char *from = (const unsigned char *)src;
+
+    if ((dst - src) % sizeof(uint4) == 0) {
+        copy_words<uint4, GH_SEND_THREADS>(to, from, bytes);
+    } else {
+        copy_words<unsigned char, GH_SEND_THREADS>(to, from, bytes);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(GH_SEND_THREADS)
+gh_send(const struct gh_send send)
+{
+    uint32_t *ended = (uint32_t *)send.ended;
+
+    for (uint32_t i = 0; i < send.n_parts; i++) {
+        const struct gh_send_part &part = send.parts[i];
+        const u64 at = blockIdx.x * part.slice;
+
+        if (at < part.bytes) {
+            const u64 left = part.bytes - at;
+
+            copy_slice(part.dst + at, part.src + at,
+                       left < part.slice ? left : part.slice);
+        }
+        if (part.flag != 0 && is_last_block(ended + i) && threadIdx.x == 0) {
+            set_flag(part.flag);
+        }
+    }
+    if (is_last_block(ended + send.n_parts) && send.row != 0) {
+        await_row(send);
+    }
 }

@@ -1,6 +1,6 @@
 /*
  * kernels.h - the library's device kernels: the batched copy, the compare, the
- * offsets of packed sequences.
+ * offsets of packed sequences, and parts that are sent to other ranks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* Every kernel here is launched with this many threads per block. */
+/* Every kernel but gh_send is launched with this many threads per block. */
 #define GH_KERNEL_THREADS 256u
 
 #define GH_KERNEL_COPY_SMALL "gh_copy_batch_8"
@@ -115,11 +115,47 @@ struct gh_offsets_small {
 uint32_t gh_offsets_plan(const struct gh_offsets *offsets);
 const char *gh_offsets_kernel(uint32_t n);
 
+/*
+ * The only parameter of the kernel that sends parts to other ranks, passed by
+ * value.  Each block copies a slice of each part, so that few blocks, which
+ * leave the other multiprocessors to compute, use the whole link.  The last
+ * block to end a part sets its flag, a byte in the memory of the rank that the
+ * part goes to; whoever sees the flag up finds the part there.
+ *
+ * If `row` is not 0, the last block of all then waits until the bytes of all
+ * other ranks in that row are 1, and clears them.  What they have sent is then
+ * there.  A block waits for ever if a rank does not come.
+ */
+#define GH_KERNEL_SEND "gh_send"
+#define GH_SEND_PARTS 64u
+#define GH_SEND_BLOCKS 8u
+#define GH_SEND_THREADS 1024u
+
+struct gh_send_part {
+    uint64_t dst, src, bytes; /* may be 0 bytes */
+    uint64_t slice; /* by gh_send_plan(): bytes of each block but the last */
+    uint64_t flag;  /* 0: there is none */
+};
+
+struct gh_send {
+    uint32_t n_parts;
+    uint32_t rank, n_ranks; /* which bytes of the row are waited for */
+    uint32_t reserved;      /* 0 */
+    uint64_t row;           /* of n_ranks bytes, rounded up to words; or 0 */
+    uint64_t ended;         /* n_parts + 1 of uint32_t, 0 between launches */
+    struct gh_send_part parts[GH_SEND_PARTS];
+};
+
+/* Fills in the slices, and returns the number of blocks, at least 1. */
+uint32_t gh_send_plan(struct gh_send *send);
+
 #ifndef __CUDACC__
 /* The kernels as C functions, of the same signatures. */
 void gh_copy_batch_ref(const struct gh_copy_batch *batch);
 void gh_offsets_ref(const struct gh_offsets_head *head,
                     const struct gh_offsets_pair *pairs);
+/* Without the wait. */
+void gh_send_ref(const struct gh_send *send);
 void gh_compare_ref(uint64_t a, uint64_t b, uint64_t bytes, uint64_t first);
 
 /* For real devices, NUL-terminated; made from kernels.ptx. */

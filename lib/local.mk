@@ -26,6 +26,7 @@ libcore_la_SOURCES = \
 	lib/abi/stats.c \
 	lib/exchange/agree.c \
 	lib/exchange/copy.c \
+	lib/exchange/kernel.c \
 	lib/exchange/exchange.c \
 	lib/exchange/exchange.h \
 	lib/exchange/issue.c \

@@ -17,14 +17,19 @@
  *     gh_exchange_wait(x, comm, &err);    instead of cuStreamSynchronize
  *     gh_exchange_destroy(x);             all ranks
  *
- * There are two kinds.  Both move the same bytes to the same places.
+ * There are three kinds.  All move the same bytes to the same places.
  *
  *     nccl   a group of sends and receives on the host's communicator
  *     copy   copies straight into the windows of the peers, by copy engines,
  *            so that concurrent compute keeps all multiprocessors.  A peer
  *            waits for them with stream memory operations.
  *
- * `copy` requires ranks that can map each other's memory: threads of one
+ *     kernel one kernel of a few blocks, which writes into the windows of the
+ *            peers and waits for theirs.  The fastest way for small parts; the
+ *            blocks take a few multiprocessors from concurrent compute.  For up
+ *            to 64 ranks.
+ *
+ * `copy` and `kernel` require ranks that can map each other's memory: threads of one
  * process, or processes on one machine with CUDA IPC.
  *
  * A function that the host hands over (gather, abort) must not use its
@@ -72,8 +77,8 @@ typedef struct gh_exchange_desc {
      * lent until the exchange is destroyed; NULL: the library allocates it. */
     void *window;
 
-    /* "nccl", "copy" or "auto"; NULL: "auto", which is copy if all ranks can
-     * map each other's windows, else nccl.  Equal on all ranks.
+    /* "nccl", "copy", "kernel" or "auto"; NULL: "auto", which is copy if all
+     * ranks can map each other's windows, else nccl.  Equal on all ranks.
      * GRAPHHOOKS_EP_EXCHANGE */
     const char *kind;
 
@@ -117,8 +122,9 @@ typedef struct gh_exchange_desc {
  *
  * @return GH_OK;
  *         GH_ERR_CONFIG for a bad option;
- *         GH_ERR_UNSUPPORTED when the kind is copy and two ranks cannot map
- *         each other's windows; the text names them;
+ *         GH_ERR_UNSUPPORTED when the kind is copy or kernel and two ranks
+ *         cannot map each other's windows, whose text names them, or when
+ *         kind kernel is for fewer ranks;
  *         GH_ERR_NOT_FOUND when NCCL is needed and not found;
  *         GH_ERR_RANKS when a rank does not come within GRAPHHOOKS_TIMEOUT or
  *         has failed; the text names it;
@@ -258,7 +264,8 @@ GH_API gh_status gh_exchange_wait(gh_exchange *x, void *stream,
 typedef uint32_t gh_exchange_kind;
 enum {
     GH_EXCHANGE_NCCL = 1,
-    GH_EXCHANGE_COPY = 2
+    GH_EXCHANGE_COPY = 2,
+    GH_EXCHANGE_KERNEL = 3
 };
 
 /** Counters since the exchange was made.  Set struct_size before the call. */

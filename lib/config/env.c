@@ -79,6 +79,7 @@ static const struct gh_env_word exchange_words[] = {
     { "auto", NULL },
     { "nccl", NULL },
     { "copy", NULL },
+    { "kernel", NULL },
     { NULL, NULL },
 };
 

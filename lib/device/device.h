@@ -286,6 +286,25 @@ gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
                                 uint32_t n, void *stream, uint64_t *bytes_p,
                                 gh_error *err);
 
+/* Parts of memory that one launch sends to other ranks, up to GH_SENDS_A_LAUNCH
+ * of them; each sets a flag, one byte in the memory of the rank that it goes
+ * to, once it is there.  `ended` is device memory of GH_SENDS_A_LAUNCH + 1
+ * words of 32 bits, zeroed by the caller. */
+#define GH_SENDS_A_LAUNCH 64u
+struct gh_sends;
+gh_status gh_device_sends_create(void *ended, struct gh_sends **sends_p,
+                                 gh_error *err);
+void gh_device_sends_destroy(struct gh_sends *sends);
+/* Adds a part to the next launch.  flag is NULL where nobody waits for it. */
+void gh_device_sends_add(struct gh_sends *sends, void *dst, const void *src,
+                         uint64_t bytes, void *flag);
+/* Lets the next launch end only when the bytes of all other ranks in `row` are
+ * set, and clear them.  False: no kernel can wait, as on the software device. */
+bool gh_device_sends_wait(struct gh_device *dev, struct gh_sends *sends,
+                          const void *row, uint32_t rank, uint32_t n_ranks);
+gh_status gh_device_sends_launch(struct gh_device *dev, struct gh_sends *sends,
+                                 void *stream, gh_error *err);
+
 /* Arrays on the device that say where packed sequences are: int32_t each. */
 struct gh_offset_arrays {
     void *actual, *padded; /* `room` of them */

@@ -12,6 +12,8 @@
 
 _Static_assert(GH_COPIES_A_LAUNCH == GH_COPY_LARGE,
                "a launch takes what the large kernel does");
+_Static_assert(GH_SENDS_A_LAUNCH == GH_SEND_PARTS,
+               "a launch takes what the kernel does");
 
 struct gh_copy {
     uint32_t n; /* how many there is room for */
@@ -29,6 +31,7 @@ static gh_status find_functions(struct gh_device *dev, gh_error *err)
         { &dev->compare, GH_KERNEL_COMPARE },
         { &dev->offsets_small, GH_KERNEL_OFFSETS_SMALL },
         { &dev->offsets_large, GH_KERNEL_OFFSETS_LARGE },
+        { &dev->send, GH_KERNEL_SEND },
     };
 
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
@@ -156,6 +159,70 @@ gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
     *bytes_p = bytes;
     return status;
 }
+
+/* ---- parts for other ranks ----------------------------------------------- */
+
+struct gh_sends {
+    struct gh_send send;
+};
+
+gh_status gh_device_sends_create(void *ended, struct gh_sends **sends_p,
+                                 gh_error *err)
+{
+    struct gh_sends *sends = calloc(1, sizeof(*sends));
+
+    if (sends == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u parts",
+                       GH_SENDS_A_LAUNCH);
+    }
+    sends->send.ended = (uintptr_t)ended;
+    *sends_p = sends;
+    return GH_OK;
+}
+
+void gh_device_sends_destroy(struct gh_sends *sends)
+{
+    free(sends);
+}
+
+void gh_device_sends_add(struct gh_sends *sends, void *dst, const void *src,
+                         uint64_t bytes, void *flag)
+{
+    sends->send.parts[sends->send.n_parts++] =
+        (struct gh_send_part){ .dst = (uintptr_t)dst,
+                               .src = (uintptr_t)src,
+                               .bytes = bytes,
+                               .flag = (uintptr_t)flag };
+}
+
+bool gh_device_sends_wait(struct gh_device *dev, struct gh_sends *sends,
+                          const void *row, uint32_t rank, uint32_t n_ranks)
+{
+    if (dev->info.soft) {
+        return false;
+    }
+    sends->send.row = (uintptr_t)row;
+    sends->send.rank = rank;
+    sends->send.n_ranks = n_ranks;
+    return true;
+}
+
+gh_status gh_device_sends_launch(struct gh_device *dev, struct gh_sends *sends,
+                                 void *stream, gh_error *err)
+{
+    void *params[] = { &sends->send };
+    const uint32_t blocks = gh_send_plan(&sends->send);
+    const gh_status status =
+        gh_device_call(dev, err, cuLaunchKernel,
+                       (dev->send, blocks, 1, 1, GH_SEND_THREADS, 1, 1, 0,
+                        stream, params, NULL));
+
+    sends->send.n_parts = 0;
+    sends->send.row = 0;
+    return status;
+}
+
+/* ---- offsets ------------------------------------------------------------- */
 
 /* The sums over the sequences so far. */
 struct sums {

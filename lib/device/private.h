@@ -29,8 +29,9 @@ struct gh_device {
     void *batch;       /* cuMemcpyBatchAsync; NULL: the driver has none */
     int batch_version; /* the CUDA version of its signature */
 
-    CUmodule module; /* kernels/: the batched copy and the compare */
+    CUmodule module; /* of kernels/ */
     CUfunction copy_small, copy_large, compare, offsets_small, offsets_large;
+    CUfunction send;
     CUdeviceptr verdict; /* where the compare writes */
 };
 

@@ -15,44 +15,12 @@
 
 #include "exchange/state.h"
 
-/* The i-th peer, counted from the next rank on, so that the ranks do not all
- * begin with the same peer. */
-static uint32_t peer_at(const gh_exchange *x, uint32_t i)
-{
-    return (x->rank + i) % x->n;
-}
-
 /* The stream of the i-th peer.  The host's stream is one of the lanes. */
 static void *lane_of(const gh_exchange *x, uint32_t i, void *stream)
 {
     const uint32_t lane = (i - 1) % (x->n_lanes + 1);
 
     return lane == 0 ? stream : x->lanes[lane - 1].stream;
-}
-
-static bool is_in_turn(const gh_exchange_op *op)
-{
-    return (op->flags & (GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2)) != 0;
-}
-
-/* The flag that says that a part of the call has arrived. */
-static enum gh_flag arrival_of(const gh_exchange_op *op)
-{
-    if ((op->flags & GH_EXCHANGE_TURN_1) != 0) {
-        return GH_FLAG_ARRIVED_1;
-    }
-    return (op->flags & GH_EXCHANGE_TURN_2) != 0 ? GH_FLAG_ARRIVED_2
-                                                 : GH_FLAG_ARRIVED;
-}
-
-static gh_status say_ready(gh_exchange *x, void *stream, gh_error *err)
-{
-    gh_status status = GH_OK;
-
-    for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
-        status = gh_flags_set(x, GH_FLAG_READY, peer_at(x, i), stream, err);
-    }
-    return status;
 }
 
 static gh_status fork_lanes(gh_exchange *x, void *stream, gh_error *err)
@@ -73,7 +41,7 @@ static gh_status fork_lanes(gh_exchange *x, void *stream, gh_error *err)
 static gh_status put(gh_exchange *x, const gh_exchange_op *op, uint32_t i,
                      gh_error *err)
 {
-    const uint32_t to = peer_at(x, i);
+    const uint32_t to = gh_exchange_peer(x, i);
     const gh_exchange_part part = gh_exchange_part_of(x, op, to);
     void *stream = lane_of(x, i, op->stream);
     gh_status status = GH_OK;
@@ -86,7 +54,8 @@ static gh_status put(gh_exchange *x, const gh_exchange_op *op, uint32_t i,
                                stream, err);
         x->stats.copied_bytes += part.bytes;
     }
-    return status == GH_OK ? gh_flags_set(x, arrival_of(op), to, stream, err)
+    return status == GH_OK ? gh_flags_set(x, gh_flag_of_arrival(op), to,
+                                          stream, err)
                            : status;
 }
 
@@ -109,14 +78,13 @@ static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
 /* The part that stays on this rank is copied before the wait for the others. */
 static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
 {
-    const bool asks = !is_in_turn(op);
-    gh_status status = asks ? say_ready(x, op->stream, err) : GH_OK;
+    gh_status status = gh_flags_say_ready(x, op, err);
 
     if (status == GH_OK) {
         status = gh_exchange_keep(x, op, err);
     }
-    if (status == GH_OK && asks) {
-        status = gh_flags_wait(x, GH_FLAG_READY, op->stream, err);
+    if (status == GH_OK) {
+        status = gh_flags_wait_ready(x, op, err);
     }
     if (status == GH_OK) {
         status = fork_lanes(x, op->stream, err);
@@ -125,13 +93,14 @@ static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
         status = put(x, op, i, err);
     }
     if (status == GH_OK) {
-        status = gh_flags_wait(x, arrival_of(op), op->stream, err);
+        status = gh_flags_wait(x, gh_flag_of_arrival(op), op->stream, err);
     }
     return status == GH_OK ? join_lanes(x, op->stream, err) : status;
 }
 
 const struct gh_exchange_ops gh_exchange_copy = {
     .name = "copy",
+    .by = "copy engine",
     .writes_windows = true,
     .issue = issue,
     .check = gh_flags_check,

@@ -25,6 +25,7 @@
 static const struct gh_exchange_ops *const kinds[] = {
     [GH_EXCHANGE_NCCL] = &gh_exchange_nccl,
     [GH_EXCHANGE_COPY] = &gh_exchange_copy,
+    [GH_EXCHANGE_KERNEL] = &gh_exchange_kernel,
 };
 
 static void use_kind(gh_exchange *x, gh_exchange_kind kind)
@@ -98,6 +99,9 @@ static gh_status make_side(gh_exchange *x, gh_error *err)
         status = gh_flags_make(x, err);
     }
     if (status == GH_OK) {
+        status = gh_device_sends_create(x->block_counts, &x->sends, err);
+    }
+    if (status == GH_OK) {
         status = make_window(x, err);
     }
     return status == GH_OK ? find_nccl(x, err) : status;
@@ -165,6 +169,12 @@ static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     if (kind == GH_EXCHANGE_NCCL) {
         return GH_OK;
     }
+    if (kind == GH_EXCHANGE_KERNEL && x->n > GH_SENDS_A_LAUNCH) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "the exchange is of %u ranks, and kind kernel is for "
+                       "up to %u: take kind auto, copy or nccl",
+                       x->n, GH_SENDS_A_LAUNCH);
+    }
     x->exposed = true;
     status = gh_exchange_reach(x, GH_OK, &not, err);
     if (status != GH_OK) {
@@ -172,14 +182,16 @@ static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     }
     x->exposed = false;
     if (!not.is) {
-        use_kind(x, GH_EXCHANGE_COPY);
+        use_kind(x, kind != GH_EXCHANGE_AUTO ? kind : GH_EXCHANGE_COPY);
         return GH_OK;
     }
-    if (kind == GH_EXCHANGE_COPY || x->nccl == NULL) {
+    if (kind != GH_EXCHANGE_AUTO || x->nccl == NULL) {
         return gh_fail(err, GH_ERR_UNSUPPORTED,
-                       "rank %u does not reach the memory of rank %u, as copy "
+                       "rank %u does not reach the memory of rank %u, as %s "
                        "needs: %s",
                        not.rank, not.peer,
+                       kinds[kind != GH_EXCHANGE_AUTO ? kind : GH_EXCHANGE_COPY]
+                           ->name,
                        x->nccl != NULL ? "take kind auto or nccl"
                                        : "give a communicator, and kind auto "
                                          "or nccl");
@@ -203,13 +215,12 @@ static void say(gh_exchange *x)
 
         if (i != x->rank) {
             gh_log_line(&x->log, GH_LOG_INFO,
-                        "exchange: rank %u to rank %u: %s, %s, into its window "
-                        "of %llu bytes",
+                        "exchange: rank %u to rank %u: %s, by %s%s, into its "
+                        "window of %llu bytes",
                         x->rank, i,
                         peer->reach == GH_REACH_IPC ? "by CUDA IPC"
                                                     : "threads of one process",
-                        peer->near ? "copies within the device"
-                                   : "by copy engine",
+                        x->ops->by, peer->near ? " within the device" : "",
                         (unsigned long long)peer->window_bytes);
         }
         x->stats.peers_direct += peer->reach == GH_REACH_DIRECT;
@@ -327,6 +338,7 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
     }
     gh_nccl_close(x->nccl);
     gh_comm_close(x->comm, parting);
+    gh_device_sends_destroy(x->sends);
     free(x->peers);
     free(x->parts);
     free(x);

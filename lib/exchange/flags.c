@@ -40,6 +40,16 @@ static uint64_t bytes_of(const gh_exchange *x)
     return (uint64_t)GH_FLAGS * x->row_bytes;
 }
 
+void *gh_flag_at(const gh_exchange *x, enum gh_flag flag, uint32_t rank)
+{
+    return byte_of(x, x->peers[rank].flags, flag, x->rank);
+}
+
+const void *gh_flags_row(const gh_exchange *x, enum gh_flag flag)
+{
+    return byte_of(x, x->flags, flag, 0);
+}
+
 /* ---- a beginning --------------------------------------------------------- */
 
 /* The value of the w-th word of a row when all other ranks have set their
@@ -114,17 +124,19 @@ static gh_status make_words(gh_exchange *x, gh_error *err)
 gh_status gh_flags_make(gh_exchange *x, gh_error *err)
 {
     void *memory = NULL;
-    uint64_t room;
+    uint64_t used, room;
     gh_status status;
 
     x->row_bytes = (x->n + LINE - 1) / LINE * LINE;
-    room = (bytes_of(x) + UNIT - 1) / UNIT * UNIT;
+    used = bytes_of(x) + (GH_SENDS_A_LAUNCH + 1) * sizeof(uint32_t);
+    room = (used + UNIT - 1) / UNIT * UNIT;
     status = gh_device_alloc(x->dev, room, &memory, err);
     if (status != GH_OK) {
         return status;
     }
     x->flags = memory;
-    status = gh_device_zero(x->dev, memory, bytes_of(x), x->side, err);
+    x->block_counts = (char *)memory + bytes_of(x);
+    status = gh_device_zero(x->dev, memory, used, x->side, err);
     if (status == GH_OK) {
         status = make_words(x, err);
     }
@@ -145,6 +157,39 @@ gh_status gh_flags_make(gh_exchange *x, gh_error *err)
 
 /* ---- use ----------------------------------------------------------------- */
 
+static bool is_in_turn(const gh_exchange_op *op)
+{
+    return (op->flags & (GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2)) != 0;
+}
+
+enum gh_flag gh_flag_of_arrival(const gh_exchange_op *op)
+{
+    if ((op->flags & GH_EXCHANGE_TURN_1) != 0) {
+        return GH_FLAG_ARRIVED_1;
+    }
+    return (op->flags & GH_EXCHANGE_TURN_2) != 0 ? GH_FLAG_ARRIVED_2
+                                                 : GH_FLAG_ARRIVED;
+}
+
+gh_status gh_flags_say_ready(gh_exchange *x, const gh_exchange_op *op,
+                             gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 1; i < x->n && status == GH_OK && !is_in_turn(op); i++) {
+        status = gh_flags_set(x, GH_FLAG_READY, gh_exchange_peer(x, i),
+                              op->stream, err);
+    }
+    return status;
+}
+
+gh_status gh_flags_wait_ready(gh_exchange *x, const gh_exchange_op *op,
+                              gh_error *err)
+{
+    return is_in_turn(op) ? GH_OK
+                          : gh_flags_wait(x, GH_FLAG_READY, op->stream, err);
+}
+
 gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
                        void *stream, gh_error *err)
 {
@@ -153,9 +198,8 @@ gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
         byte_of(x, x->flags, GH_FLAG_ALL_SET, x->rank == 0 ? 1 : 0);
 
     x->stats.signs++;
-    return gh_device_put(x->dev,
-                         byte_of(x, x->peers[rank].flags, flag, x->rank), up, 1,
-                         stream, err);
+    return gh_device_put(x->dev, gh_flag_at(x, flag, rank), up, 1, stream,
+                         err);
 }
 
 gh_status gh_flags_wait(gh_exchange *x, enum gh_flag flag, void *stream,

@@ -85,6 +85,7 @@ struct gh_lane {
 /* What a kind does in its own way.  A slot that is NULL does nothing. */
 struct gh_exchange_ops {
     const char *name;    /* the word of GRAPHHOOKS_EP_EXCHANGE */
+    const char *by;      /* what writes a window, in words */
     bool writes_windows; /* ranks write into each other's windows */
 
     gh_status (*issue)(gh_exchange *x, const gh_exchange_op *op,
@@ -107,6 +108,7 @@ struct gh_exchange_ops {
 extern const struct gh_exchange_ops gh_exchange_alone; /* there is one rank */
 extern const struct gh_exchange_ops gh_exchange_nccl;
 extern const struct gh_exchange_ops gh_exchange_copy;
+extern const struct gh_exchange_ops gh_exchange_kernel;
 
 struct gh_exchange {
     struct gh_device *dev;
@@ -124,6 +126,7 @@ struct gh_exchange {
     struct gh_peer *peers;
 
     void *flags; /* GH_FLAGS rows */
+    void *block_counts; /* behind them: where the kernel counts its blocks */
     void *seen;  /* pinned: a copy of the flags, as last read */
     uint32_t row_bytes;
     uint32_t n_words; /* words of a row that others write */
@@ -141,6 +144,7 @@ struct gh_exchange {
     bool exposed; /* ranks may believe that all have agreed */
 
     struct gh_nccl_part *parts; /* of the current call */
+    struct gh_sends *sends;     /* the same; NULL: not by kernel */
     bool over;
     gh_error why;
     struct gh_gate gate;
@@ -168,6 +172,9 @@ gh_status gh_flags_make(gh_exchange *x, gh_error *err);
 gh_status gh_flags_read(gh_exchange *x, enum gh_flag first, enum gh_flag end,
                         void *stream, gh_error *err);
 const unsigned char *gh_flags_seen(const gh_exchange *x, enum gh_flag flag);
+/* This rank's flag in the memory of another rank, and a row of its own. */
+void *gh_flag_at(const gh_exchange *x, enum gh_flag flag, uint32_t rank);
+const void *gh_flags_row(const gh_exchange *x, enum gh_flag flag);
 /* Sets this rank's flag in the memory of another rank. */
 gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
                        void *stream, gh_error *err);
@@ -175,6 +182,14 @@ gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
  * the flags. */
 gh_status gh_flags_wait(gh_exchange *x, enum gh_flag flag, void *stream,
                         gh_error *err);
+/* The flag that says that a part of the call has arrived. */
+enum gh_flag gh_flag_of_arrival(const gh_exchange_op *op);
+/* Says to all others that this rank's window is free, and waits until all have
+ * said so.  A call in turn does neither. */
+gh_status gh_flags_say_ready(gh_exchange *x, const gh_exchange_op *op,
+                             gh_error *err);
+gh_status gh_flags_wait_ready(gh_exchange *x, const gh_exchange_op *op,
+                              gh_error *err);
 /* Sets, in place of the others, all flags that this rank waits for. */
 void gh_flags_set_own(gh_exchange *x);
 
@@ -187,6 +202,12 @@ bool gh_flags_end_graphs(gh_exchange *x);
 /* part.c: the part that goes to a rank, and the part that comes from it */
 gh_exchange_part gh_exchange_part_of(const gh_exchange *x,
                                      const gh_exchange_op *op, uint32_t rank);
+/* The i-th peer, counted from the next rank on, so that the ranks do not all
+ * begin with the same peer. */
+static inline uint32_t gh_exchange_peer(const gh_exchange *x, uint32_t i)
+{
+    return (x->rank + i) % x->n;
+}
 /* Copies the part that stays on this rank */
 gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
                            gh_error *err);

@@ -137,6 +137,7 @@ CUresult ipc_open(CUdeviceptr *address_p, CUipcMemHandle handle,
         all = o;
     }
     o->times++;
+    alloc->shared |= 1u << ctx->device;
     *address_p = token.base;
     return CUDA_SUCCESS;
 }
@@ -155,8 +156,12 @@ CUresult ipc_close(CUdeviceptr address)
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (--o->times == 0) {
+        struct alloc *alloc = device_memory(address);
         struct opened **at = &all;
 
+        if (alloc != NULL) {
+            alloc->shared &= ~(1u << ctx->device);
+        }
         while (*at != o) {
             at = &(*at)->next;
         }

@@ -66,6 +66,7 @@ struct alloc {
     struct shadow shadow;
     struct holes holes;
     uint32_t discards; /* of parts of it */
+    uint32_t shared;   /* bits of the devices that have opened a handle of it */
     uint64_t pattern;  /* of pinned memory: what it began with, see
                           pinned_pattern.c */
     struct labels labels;

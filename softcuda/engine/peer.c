@@ -2,8 +2,9 @@
  * peer.c - which device's kernels reach which other device's memory.
  *
  * A context asks for each context that its kernels want to reach, and only for
- * its own direction.  Copies between devices need no permission, because a
- * driver takes them through the host if necessary.
+ * its own direction.  A handle that is opened reaches its allocation without
+ * asking.  Copies between devices need no permission, because a driver takes
+ * them through the host if necessary.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,9 +15,11 @@
 
 static bool reaches[SOFT_MAX_DEVICES][SOFT_MAX_DEVICES];
 
-bool peer_reaches(CUcontext from, CUcontext to)
+bool peer_reaches(CUcontext from, const struct alloc *to)
 {
-    return from == to || from == NULL || reaches[from->device][to->device];
+    return from == to->ctx || from == NULL ||
+           reaches[from->device][to->ctx->device] ||
+           (to->shared >> from->device & 1) != 0;
 }
 
 void peer_forget(CUcontext ctx)

@@ -7,11 +7,13 @@
 #define SOFTCUDA_PEER_H
 
 #include "driver/driver.h"
+#include "softcuda/engine/alloc.h"
 
 #include <stdbool.h>
 
-/* Whether a kernel of one context may touch memory of the other. */
-bool peer_reaches(CUcontext from, CUcontext to);
+/* Whether a kernel of the context may touch the memory: its device's own, that
+ * of a device to which it has peer access, or what came by an opened handle. */
+bool peer_reaches(CUcontext from, const struct alloc *to);
 /* The context was released for the last time, so nothing reaches it any
  * more. */
 void peer_forget(CUcontext ctx);

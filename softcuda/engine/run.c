@@ -118,9 +118,8 @@ static void touch_kernel(void *opaque, const void *address, size_t bytes,
     struct sink *sink = opaque;
     struct alloc *alloc = alloc_find(address, bytes);
 
-    /* Without peer access another device's memory is out of reach. */
     if (alloc != NULL && alloc->side == SIDE_DEVICE &&
-        !peer_reaches(sink->ctx, alloc->ctx)) {
+        !peer_reaches(sink->ctx, alloc)) {
         sink->bad = true;
         return;
     }

@@ -99,7 +99,7 @@ run "one rank with half of all tokens" -- --model moe --ranks 4 --ep 4 \
     --top-k 2 --busy-expert --overlap auto
 [ "$(value exchanged_bytes)" -eq $((2 * (16 + 48) * 16 * 4 * 2 * 8)) ]
 ok $? "and so many bytes leave it"
-for exchange in nccl copy; do
+for exchange in nccl copy kernel; do
     run "one rank with most tokens, exchange $exchange" -- --model moe \
         --ranks 2 --ep 2 --busy-expert --exchange $exchange
 done
@@ -133,6 +133,10 @@ for model; do
         ok $? "$model: $1 ranks learn the same by every exchange"
     done
 done
+train "drop and pad, exchange kernel in graphs" -- --model moe \
+    --ranks 2 --ep 2 --drop-and-pad --exchange kernel --compare eager,graph
+grep -q '"exchange": "kernel"' "$scratch/out.json"
+ok $? "and JSON says so"
 for exchange in nccl copy; do
     run "drop and pad, exchange $exchange" -- --model moe --ranks 4 --ep 2 \
         --drop-and-pad --exchange $exchange

@@ -112,7 +112,7 @@ refused 2 "expects off|fixed|auto; did you mean fixed?" --overlap fxied
 refused 2 "with --ep 1 no tokens are exchanged" --model moe --exchange copy
 refused 2 "in the order of one stream" --model moe --ep 2 --ranks 2 \
     --exchange copy --streams 2
-refused 2 "expects nccl|copy|auto" --exchange ring
+refused 2 "expects nccl|copy|kernel|auto" --exchange ring
 overlap="--driver soft $small --model moe --ep 2 --ranks 2"
 overlap="$overlap --compare eager,overlap+graph"
 # shellcheck disable=SC2086 # words

@@ -14,8 +14,7 @@
 
 static const char *const hasty[] = { "GRAPHHOOKS_TIMEOUT=1",
                                      "GRAPHHOOKS_LOG=off", NULL };
-static struct trader_options options = { .kind = "copy",
-                                         .environment = hasty };
+static struct trader_options options = { .environment = hasty };
 static uint64_t first, last;
 static bool failed[MOST_RANKS], captures;
 
@@ -70,18 +69,21 @@ static bool any_failed(int n)
 static const struct {
     const char *name;
     int n;
+    const char *kind;
     bool in_graphs, in_turn;
     int least; /* waits and flags */
 } sweeps[] = {
-    { "issued", 2, false, false, 2 * ROUNDS * 4 },
-    { "issued by three", 3, false, false, 3 * ROUNDS * 6 },
-    { "issued in turn", 2, false, true, 2 * ROUNDS * 2 },
-    { "issued in turn by three", 3, false, true, 3 * ROUNDS * 4 },
-    { "captured", 2, true, false, 2 * 4 },
-    { "captured by three", 3, true, false, 3 * 6 },
-    { "captured in turn by three", 3, true, true, 3 * 14 },
+    { "issued", 2, "copy", false, false, 2 * ROUNDS * 4 },
+    { "issued by three", 3, "copy", false, false, 3 * ROUNDS * 6 },
+    { "issued in turn", 2, "copy", false, true, 2 * ROUNDS * 2 },
+    { "issued in turn by three", 3, "copy", false, true, 3 * ROUNDS * 4 },
+    { "captured", 2, "copy", true, false, 2 * 4 },
+    { "captured by three", 3, "copy", true, false, 3 * 6 },
+    { "captured in turn by three", 3, "copy", true, true, 3 * 14 },
+    { "a kernel in turn", 3, "kernel", false, true, 3 * ROUNDS * 2 },
+    { "a captured kernel", 3, "kernel", true, false, 3 * 4 },
     /* Words of four ranks, of which one has five: two words. */
-    { "captured by five", 5, true, false, 5 * 10 },
+    { "captured by five", 5, "copy", true, false, 5 * 10 },
 };
 static size_t sweeping;
 
@@ -111,6 +113,7 @@ static void sweep(size_t s)
     sweeping = s;
     captures = sweeps[s].in_graphs;
     options.in_turn = sweeps[s].in_turn;
+    options.kind = sweeps[s].kind;
     ranks_drop_wait(0);
     ranks_run_lost(n, name, trade);
     is_int((long long)soft_races(), 0, "%s: with all waits nothing races",

@@ -54,7 +54,7 @@ static void test_replayed(struct rank *r)
         says(r, status == GH_OK, "shape %d is captured%s%.120s", shape,
              status == GH_OK ? "" : ": ", status == GH_OK ? "" : t.err.text);
     }
-    if (trader_stats(&t).kind == GH_EXCHANGE_COPY) {
+    if (trader_stats(&t).kind != GH_EXCHANGE_NCCL) {
         says_int(r, trader_record_broken(&t, SHAPE_FULL), GH_ERR_DEVICE,
                  "in a capture that is broken a call fails");
         broken = 1;
@@ -94,6 +94,12 @@ static void are_as_few_as_said(struct rank *r, const gh_exchange_stats *stats)
              "of %d ranks two exchanges wait for few words", r->n);
     says_int(r, (long long)stats->word_calls, 2 * rows,
              "in %lld calls of the driver each", rows);
+    if (stats->kind == GH_EXCHANGE_KERNEL) {
+        says_int(r, (long long)stats->signs, 2 * (rows - 1) * others,
+                 "the kernel itself says what has arrived");
+        says_int(r, (long long)stats->edges, 0, "and uses no event");
+        return;
+    }
     says_int(r, (long long)stats->signs, 2 * rows * others,
              "tell each other rank %lld things", rows);
     says_int(r, (long long)stats->edges, lanes > 0 ? 2 * (1 + 3 * lanes) : 0,
@@ -102,6 +108,9 @@ static void are_as_few_as_said(struct rank *r, const gh_exchange_stats *stats)
 
 static void test_counted(struct rank *r)
 {
+    static const char *const names[] = { [GH_EXCHANGE_NCCL] = "nccl",
+                                         [GH_EXCHANGE_COPY] = "copy",
+                                         [GH_EXCHANGE_KERNEL] = "kernel" };
     gh_exchange_stats stats;
     uint64_t sent = 0;
     struct trader t;
@@ -119,7 +128,7 @@ static void test_counted(struct rank *r)
                                                     i);
     }
     stats = trader_stats(&t);
-    copied = stats.kind == GH_EXCHANGE_COPY;
+    copied = stats.kind != GH_EXCHANGE_NCCL;
     says_int(r, stats.calls, 2, "calls are counted");
     says_int(r, (long long)stats.copied_bytes, copied ? (long long)sent : 0,
              "so are bytes by copy");
@@ -130,8 +139,9 @@ static void test_counted(struct rank *r)
     if (copied && r->n > 1) {
         are_as_few_as_said(r, &stats);
     }
-    says(r, wanted.kind == NULL || strcmp(wanted.kind, copied ? "copy" : "nccl")
-                == 0, "the kind is the one that was asked for");
+    says(r, wanted.kind == NULL ||
+                strcmp(wanted.kind, names[stats.kind]) == 0,
+         "the kind is the one that was asked for");
     trader_close(&t);
 }
 
@@ -309,6 +319,8 @@ int main(void)
     ranks_devices(MOST_RANKS);
     run_kind("copy", 0, false, most);
     run_kind("copy", 0, true, most);
+    run_kind("kernel", 0, false, most);
+    run_kind("kernel", 0, true, most);
     if (ranks_are_soft()) {
         run_kind("copy", GH_EXCHANGE_IPC, false, most);
         ok(ranks_calls("cuIpcOpenMemHandle") >= 2 &&
@@ -344,8 +356,10 @@ int main(void)
         for (int seed = 2; seed < 2 + seeds; seed++) {
             ranks_seed(seed);
             wanted = (struct trader_options){
-                .kind = seed % 4 == 0 ? "nccl" : "copy",
-                .flags = seed % 4 == 1 ? GH_EXCHANGE_IPC : 0,
+                .kind = seed % 4 == 0 ? "nccl"
+                        : seed % 4 == 3 ? "kernel"
+                                        : "copy",
+                .flags = seed % 4 == 1 || seed % 8 == 7 ? GH_EXCHANGE_IPC : 0,
                 .in_turn = seed % 2 == 1 || seed % 8 == 2,
             };
             ranks_run(2 + seed % 3, "seeds", test_replayed);

@@ -111,7 +111,7 @@ static const struct row table[] = {
       "train by N ranks, each on its part of a step's text (1)" },
     { "--ep", KIND_INT, RUN(config.ep), 1, EXCHANGE_RANKS, "N",
       "so many ranks divide the experts, and exchange tokens (1)" },
-    { "--exchange", KIND_WORD, RUN(exchange), 0, 0, "nccl|copy|auto",
+    { "--exchange", KIND_WORD, RUN(exchange), 0, 0, "nccl|copy|kernel|auto",
       "tokens go by the library's exchange (by the engine's sends)" },
     { "--overlap", KIND_WORD, RUN(overlap), 0, 0, "off|fixed|auto",
       "the order of nodes in the modes with overlap (fixed)" },

@@ -194,8 +194,13 @@ static void write_mode(struct json *json, const struct options *options,
         json_count(json, "exchanged_bytes", result->exchanged_bytes);
     }
     if (result->exchange.struct_size != 0) {
-        json_text(json, "exchange",
-                  result->exchange.kind == GH_EXCHANGE_COPY ? "copy" : "nccl");
+        static const char *const kinds[] = {
+            [GH_EXCHANGE_NCCL] = "nccl",
+            [GH_EXCHANGE_COPY] = "copy",
+            [GH_EXCHANGE_KERNEL] = "kernel",
+        };
+
+        json_text(json, "exchange", kinds[result->exchange.kind]);
         json_count(json, "exchange_copy_bytes",
                    result->exchange.copied_bytes);
         json_count(json, "exchange_nccl_bytes",

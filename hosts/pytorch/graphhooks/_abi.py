@@ -718,6 +718,7 @@ class gh_exchange_op(Structure):
 
 GH_EXCHANGE_NCCL = 1
 GH_EXCHANGE_COPY = 2
+GH_EXCHANGE_KERNEL = 3
 
 
 class gh_exchange_stats(Structure):

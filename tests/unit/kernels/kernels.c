@@ -1,7 +1,8 @@
 /*
  * The copy moves every byte it is asked to and no other, the compare finds
- * the first byte that differs, offsets are written each and all: on the CPU, and on the driver that
- * GRAPHHOOKS_TEST_DRIVER names, the software device unless that says cuda.
+ * the first byte that differs, offsets are written each and all, parts are sent
+ * with their flags: on the CPU, and on the driver that GRAPHHOOKS_TEST_DRIVER
+ * names, the software device unless that says cuda.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,6 +30,8 @@ struct runner {
     void (*copy)(struct gh_copy_batch *batch); /* entries hold offsets */
     uint64_t (*compare)(uint64_t a, uint64_t b, uint64_t bytes);
     void (*offsets)(struct gh_offsets *offsets); /* in the first AREA bytes */
+    /* Whether it waited for the row and cleared it. */
+    bool (*send)(struct gh_send *send);
     int trials;
 };
 
@@ -94,12 +97,31 @@ static void ref_offsets(struct gh_offsets *offsets)
     gh_offsets_ref(&offsets->head, offsets->pairs);
 }
 
+static void move_send(struct gh_send *send, uint64_t base)
+{
+    send->row += base;
+    send->ended += base;
+    for (uint32_t i = 0; i < send->n_parts; i++) {
+        send->parts[i].dst += base;
+        send->parts[i].src += base;
+        send->parts[i].flag += send->parts[i].flag != 0 ? base : 0;
+    }
+}
+
+static bool ref_send(struct gh_send *send)
+{
+    memcpy(after, before, ARENA);
+    move_send(send, (uintptr_t)after);
+    gh_send_ref(send);
+    return false;
+}
+
 static struct {
     struct driver drv;
     bool soft;
     CUcontext ctx;
     CUmodule module;
-    CUfunction small, large, compare, few, many;
+    CUfunction small, large, compare, few, many, send;
     CUstream stream;
     CUdeviceptr arena, verdict;
 } gpu;
@@ -155,6 +177,8 @@ static bool gpu_open(char *reason, size_t bytes)
            CALL(cuModuleGetFunction,
                 (&gpu.many, gpu.module,
                  gh_offsets_kernel(GH_OFFSETS_SMALL + 1))) &&
+           CALL(cuModuleGetFunction,
+                (&gpu.send, gpu.module, GH_KERNEL_SEND)) &&
            CALL(cuStreamCreate, (&gpu.stream, CU_STREAM_NON_BLOCKING)) &&
            CALL(cuMemAlloc, (&gpu.arena, ARENA)) &&
            CALL(cuMemAlloc, (&gpu.verdict, sizeof(uint64_t)));
@@ -217,6 +241,25 @@ static void gpu_offsets(struct gh_offsets *offsets)
           gpu.stream, params, NULL));
     CALL(cuStreamSynchronize, (gpu.stream));
     CALL(cuMemcpyDtoH, (after, gpu.arena, AREA));
+}
+
+/* Twice, as the second launch finds what the first one has left. */
+static bool gpu_send(struct gh_send *send)
+{
+    void *params[] = { send };
+    uint32_t blocks;
+
+    move_send(send, gpu.arena);
+    send->row = gpu.soft ? 0 : send->row;
+    blocks = gh_send_plan(send);
+    CALL(cuMemcpyHtoDAsync, (gpu.arena, before, ARENA, gpu.stream));
+    for (int i = 0; i < 2; i++) {
+        CALL(cuLaunchKernel, (gpu.send, blocks, 1, 1, GH_SEND_THREADS, 1, 1, 0,
+                              gpu.stream, params, NULL));
+    }
+    CALL(cuStreamSynchronize, (gpu.stream));
+    CALL(cuMemcpyDtoH, (after, gpu.arena, ARENA));
+    return !gpu.soft;
 }
 
 /* ---- the copy ---------------------------------------------------------- */
@@ -376,6 +419,71 @@ static void test_the_geometry_of_a_copy(void)
            "nine are for the large one");
     ok(sizeof(struct gh_copy_batch) <= 4096,
        "a batch fits into the parameters of a kernel");
+}
+
+/* ---- parts that are sent ----------------------------------------------- */
+
+/* Where the counts of blocks and the row of flags lie, below what is written. */
+#define ENDED (MIDDLE - 8192)
+#define ROW (MIDDLE - 4096)
+
+/* Rank 0 of n sends a part to each other, who has no memory of its own here: the
+ * flags that the parts set are those that the kernel waits for. */
+static bool sends_exactly(const struct runner *on, uint32_t n, uint32_t most)
+{
+    static struct gh_send send;
+    uint64_t at = MIDDLE;
+
+    send = (struct gh_send){ .n_parts = n, .n_ranks = n, .row = ROW,
+                             .ended = ENDED };
+    memset(before + ENDED, 0, MIDDLE - ENDED);
+    memcpy(expected, before, ARENA);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t bytes = draw(4) == 0 ? 0 : draw(most);
+
+        at += draw(40);
+        send.parts[i] = (struct gh_send_part){
+            .dst = at,
+            .src = draw((uint32_t)(ENDED - bytes)),
+            .bytes = bytes,
+            .flag = i == 0 ? 0 : ROW + i, /* its own part has none */
+        };
+        memcpy(expected + at, before + send.parts[i].src, bytes);
+        expected[ROW + i] = i != 0;
+        at += bytes;
+    }
+    if (on->send(&send)) {
+        memset(expected + ROW, 0, n);
+    }
+    return memcmp(after, expected, ARENA) == 0;
+}
+
+static void test_parts_are_sent(const struct runner *on)
+{
+    int wrong = 0;
+
+    for (int i = 0; i < on->trials; i++) {
+        wrong += !sends_exactly(on, 1 + draw(GH_SEND_PARTS),
+                                i % 2 == 0 ? 200 : 150000);
+    }
+    for (uint32_t n = 1; n <= 9; n++) {
+        wrong += !sends_exactly(on, n, 600000);
+    }
+    is_int(wrong, 0, "%s: parts of any lengths and alignments are sent, with "
+           "their flags, and the counts are 0 again", on->name);
+}
+
+static void test_sends_are_planned(void)
+{
+    static struct gh_send send = { .n_parts = 2 };
+
+    is_int(gh_send_plan(&send), 1, "parts of no bytes are a block, for flags");
+    send.parts[1].bytes = 16385;
+    is_int(gh_send_plan(&send), 2, "16 KiB and a byte are two");
+    is_int((long long)send.parts[1].slice, 8320, "of whole lines each");
+    send.parts[0].bytes = UINT64_C(1) << 30;
+    is_int(gh_send_plan(&send), GH_SEND_BLOCKS, "and there are 8 at most");
+    ok(sizeof(send) <= 4096, "a send fits into the parameters of a kernel");
 }
 
 /* ---- the compare ------------------------------------------------------- */
@@ -576,6 +684,7 @@ static void test_on(const struct runner *on)
     test_random_batches_are_copied(on);
     test_every_alignment_is_copied(on);
     test_long_ranges_are_copied(on);
+    test_parts_are_sent(on);
     test_blocks_that_take_several_chunks(on);
     test_odd_batches(on);
     test_a_difference_is_found_anywhere(on);
@@ -586,8 +695,9 @@ static void test_on(const struct runner *on)
 int main(void)
 {
     static const struct runner ref = { "reference", ref_copy, ref_compare,
-                                       ref_offsets, 8 };
-    struct runner device = { "device", gpu_copy, gpu_compare, gpu_offsets, 8 };
+                                       ref_offsets, ref_send, 8 };
+    struct runner device = { "device",    gpu_copy, gpu_compare,
+                             gpu_offsets, gpu_send, 8 };
     char reason[512];
 
     before = malloc(ARENA);
@@ -598,6 +708,7 @@ int main(void)
     }
 
     test_the_geometry_of_a_copy();
+    test_sends_are_planned();
     test_the_word_is_only_lowered();
     test_on(&ref);
     if (gpu_open(reason, sizeof(reason))) {
@@ -611,7 +722,7 @@ int main(void)
         }
         gpu_close();
     } else {
-        skip(22, "%s", reason);
+        skip(23, "%s", reason);
     }
 
     free(before);
