@@ -81,9 +81,10 @@ def bytes_at(address: int, nbytes: int, device, keeper=None) -> torch.Tensor:
 
 
 def tensor_at(address: int, like: torch.Tensor) -> torch.Tensor:
-    """A tensor of the shape and strides of ``like`` at another address."""
+    """A tensor of the shape and strides of ``like`` at another address, and no
+    view to who asks: Megatron has one operation more for those."""
     flat = bytes_at(address, like.numel() * like.element_size(), like.device)
-    return flat.view(like.dtype).as_strided(like.size(), like.stride())
+    return flat.view(like.dtype).as_strided(like.size(), like.stride()).data
 
 
 def unowned(tensor, keeper):
