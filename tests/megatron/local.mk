@@ -7,6 +7,7 @@ EXTRA_DIST += \
 	tests/megatron/packing.py \
 	tests/megatron/softmamba.py \
 	tests/megatron/softmegatron.py \
+	tests/megatron/softquantization.py \
 	tests/megatron/test_auto.py \
 	tests/megatron/test_example.py \
 	tests/megatron/test_gradients.py \

@@ -74,6 +74,32 @@ def test_a_detach_and_another_attach(kind, scope):
     compare(train, kind, scope)
 
 
+@pytest.mark.parametrize("kind, scope", [
+    ("dense", ""), ("dense", "attn"), ("dense", "mlp"), ("moe", "attn"),
+    ("moe", MOST)])
+def test_a_detach_with_passes_in_flight(kind, scope):
+    """Their backwards are of what the scope was."""
+    def train(each):
+        each.steps(COUNTS)
+        losses = [each.model(**next(each.data[0])).float().mean()
+                  for _ in range(2)]
+        if each.attached is not None:
+            each.end()
+        for loss in losses:
+            loss.backward()
+        each.optimizer.step()
+        each.optimizer.zero_grad()
+        each.steps([2])
+
+    training.seed()
+    one = Training(kind, None)
+    train(one)
+    training.seed()
+    two = Training(kind, scope)
+    train(two)
+    assert differing(one.state(), two.state()) == []
+
+
 @pytest.mark.parametrize("kind, scope", [("dense", ""), ("moe", MOST)])
 @pytest.mark.parametrize("attached", ["one", "both", "together"])
 def test_models_with_one_config(kind, scope, attached):

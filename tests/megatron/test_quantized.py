@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import types
 
@@ -15,102 +16,23 @@ import pytest
 pytest.importorskip("megatron.core",
                     reason="megatron-core is not installed")
 
+from megatron.core.fp8_utils import is_first_last_bf16_layer  # noqa: E402
 from megatron.core.transformer import transformer_block  # noqa: E402
+import softquantization  # noqa: E402
 import training  # noqa: E402
 from models import HAS_GPU, torch  # noqa: E402
+from softquantization import Linear, Manager, autocast  # noqa: E402
 from training import COUNTS, Training, compare, differing  # noqa: E402
 
 pytestmark = [pytest.mark.usefixtures("world"), pytest.mark.skipif(
     HAS_GPU, reason="a GPU has Transformer Engine's own")]
 
 
-class Manager:
-    """As FP8GlobalStateManager, as far as an attach uses it."""
-
-    quantization_state = types.SimpleNamespace()
-    modules: list = []
-
-    @classmethod
-    def reset(cls):
-        cls.modules = []
-        vars(cls.quantization_state).update(
-            fp8_enabled=False, fp8_recipe=None, autocast_arguments={},
-            is_first_fp8_module=False, fp8_graph_capturing=False,
-            skip_fp8_weight_update_tensor=None)
-
-    @classmethod
-    def set_skip_fp8_weight_update_tensor(cls, skip):
-        state = cls.quantization_state  # a number on the device
-        if state.skip_fp8_weight_update_tensor is None:
-            state.skip_fp8_weight_update_tensor = torch.empty(())
-        state.skip_fp8_weight_update_tensor.fill_(skip)
-
-    @classmethod
-    def is_first_fp8_module(cls):
-        first = cls.quantization_state.is_first_fp8_module
-        cls.quantization_state.is_first_fp8_module = False
-        return first
-
-
-@contextlib.contextmanager
-def region(*_, **__):
-    state = Manager.quantization_state
-    state.fp8_enabled = state.is_first_fp8_module = True
-    state.fp8_recipe = Recipe()
-    yield
-    state.fp8_enabled = False
-    for module in Manager.modules:
-        module.scale.copy_(module.amax)
-
-
-class Quantizing(torch.nn.Module):
-    """Around a linear layer of Megatron's."""
-
-    def __init__(self, linear):
-        super().__init__()
-        self.linear = linear
-        self.is_first_microbatch = True
-        self.kept, self.fp8_meta = None, {}
-        self.for_forwards = False  # without what a backward needs
-        self.register_buffer("scale", torch.ones(()), persistent=False)
-        self.register_buffer("amax", torch.ones(()), persistent=False)
-        Manager.modules.append(self)
-
-    def forward(self, x):
-        state = Manager.quantization_state
-        self.fp8_meta["recipe"] = state.fp8_recipe
-        self.fp8_meta["local_recipes"] = [state.fp8_recipe]
-        weight = self.linear.weight.detach() + state.fp8_recipe.margin
-        finely = 64 * (1 + self.scale)
-        rough = torch.round(weight * finely) / finely
-        if state.fp8_graph_capturing:
-            skips = state.skip_fp8_weight_update_tensor > 0
-            self.kept.copy_(torch.where(skips, self.kept, rough))
-        elif self.kept is None \
-                or self.for_forwards and torch.is_grad_enabled():
-            self.kept = rough.clone()
-            self.for_forwards = not torch.is_grad_enabled()
-        elif self.is_first_microbatch:
-            self.kept.copy_(rough)
-        self.is_first_microbatch = False
-        self.amax.copy_(x.detach().abs().max())
-        # What is kept, with the gradient of the weight itself.
-        used = self.linear.weight + (self.kept - weight)
-        return torch.nn.functional.linear(x * (1 + self.scale / 8), used), None
-
-
-class Recipe:
-    def __init__(self):
-        self.margin = 0
-
-    def __eq__(self, other):
-        return isinstance(other, Recipe)
-
-
-def region_that_is_off(*_):
-    state = Manager.quantization_state
-    state.fp8_recipe, state.is_first_fp8_module = Recipe(), True
-    state.autocast_arguments["default"] = state.fp8_recipe, None
+def region(config, layer_no=-1, is_init=False):
+    """As Megatron's get_fp8_context."""
+    if is_first_last_bf16_layer(config, layer_no):
+        return contextlib.nullcontext()
+    return autocast(recipe=softquantization.Recipe(config.fp8_recipe))
 
 
 class Regional(torch.nn.Module):
@@ -124,7 +46,8 @@ class Regional(torch.nn.Module):
 
     def forward(self, x):
         arguments = Manager.quantization_state.autocast_arguments
-        if Manager.is_first_fp8_module() and arguments["default"][0].margin:
+        [(recipe, _)] = arguments.values()
+        if Manager.is_first_fp8_module() and recipe.margin:
             x = x + int(self.is_first_microbatch)
         self.is_first_microbatch = False
         return self.linear(x)
@@ -140,14 +63,17 @@ def quantized(monkeypatch):
     monkeypatch.setattr(transformer_block, "get_fp8_context", region)
 
     Manager.reset()
+    yield wrap
+    Manager.reset()
 
-    def wrap(core):
-        core.config.fp8, core.config.fp8_recipe = "hybrid", "delayed"
-        for layer in core.decoder.layers:
-            layer.mlp.linear_fc1 = Quantizing(layer.mlp.linear_fc1)
-        return core
 
-    return wrap
+def wrap(core, recipe="delayed"):
+    core.config.fp8, core.config.fp8_recipe = "hybrid", recipe
+    for layer in core.decoder.layers:
+        layer.mlp.linear_fc1 = Linear(layer.mlp.linear_fc1)
+        layer.self_attention.linear_qkv = Linear(
+            layer.self_attention.linear_qkv)
+    return core
 
 
 @pytest.mark.parametrize("granularity", ["layer", "chunk"])
@@ -194,7 +120,9 @@ def test_regions_that_are_off(quantized, granularity):
     def wrap(core):
         for layer in core.decoder.layers:
             layer.mlp.linear_fc1 = Regional(layer.mlp.linear_fc1)
-        core.register_forward_pre_hook(region_that_is_off)
+        off = autocast(enabled=False)
+        core.register_forward_pre_hook(lambda *_: off.__enter__())
+        core.register_forward_hook(lambda *_: off.__exit__())
         return core
 
     compare(lambda t: t.steps(COUNTS + COUNTS), "dense", "", wrap=wrap,
@@ -239,12 +167,12 @@ def test_an_own_loop_says_which_microbatch_is_the_first(quantized,
 def test_a_reset_makes_another_state(quantized, granularity, monkeypatch):
     def train(each):
         monkeypatch.setattr(Manager, "quantization_state",
-                            types.SimpleNamespace(
-                                **vars(Manager.quantization_state)))
+                            dataclasses.replace(
+                                Manager.quantization_state))
         each.steps(COUNTS)
         monkeypatch.setattr(Manager, "quantization_state",
-                            types.SimpleNamespace(
-                                **vars(Manager.quantization_state)))
+                            dataclasses.replace(
+                                Manager.quantization_state))
         Manager.quantization_state.skip_fp8_weight_update_tensor = None
         each.steps(COUNTS)
 
@@ -277,3 +205,96 @@ def test_a_first_forward_without_gradients(quantized, granularity):
     compare(train, "dense", "", wrap=quantized,
             eager=("warmup", "forward_only"),
             attach={"granularity": granularity})
+
+
+# ---- backwards without their graphs -----------------------------------------
+
+
+def scales(training) -> list:
+    """And what they are made of."""
+    return [tensor.clone() for layer in training.core.decoder.layers
+            for linear in (layer.mlp.linear_fc1,
+                           layer.self_attention.linear_qkv)
+            for name in ("scaling_fwd", "scaling_bwd")
+            for tensor in (linear.fp8_meta[name].scale,
+                           linear.fp8_meta[name].amax_history)]
+
+
+@pytest.mark.parametrize("granularity, scope", [
+    ("layer", ""), ("layer", "attn"), ("layer", "mlp"), ("chunk", "")])
+@pytest.mark.parametrize("what", ["detach", "hook"])
+def test_scales_of_a_pass_in_flight(quantized, granularity, scope, what):
+    """Its region is over, which has made others."""
+    found = []
+
+    def train(each):
+        each.steps(COUNTS + COUNTS)
+        each.model.set_is_first_microbatch()
+        losses = [each.model(**next(each.data[0])).float().mean()
+                  for _ in range(3)]
+        each.losses += [loss.detach().clone() for loss in losses]
+        hooks = []
+        if what == "hook":
+            hooks = [p.register_hook(lambda grad: grad * 2)
+                     for p in each.core.decoder.layers[0].parameters()]
+        elif each.attached is not None:
+            each.end()
+        for loss in losses:
+            loss.backward()
+        for hook in hooks:
+            hook.remove()
+        each.optimizer.step()
+        each.optimizer.zero_grad()
+        each.steps([2])
+        found.append(scales(each))
+
+    training.seed()
+    one = Training("dense", None, wrap=quantized)
+    train(one)
+    Manager.reset()
+    training.seed()
+    two = Training("dense", scope, wrap=quantized,
+                   attach={"granularity": granularity})
+    train(two)
+    two.end()
+    assert differing(one.state(), two.state()) == []
+    assert all(map(torch.equal, *found))
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+@pytest.mark.parametrize("with_fp8", [False, True])
+def test_what_layers_are_given_is_read_besides(quantized, granularity,
+                                               with_fp8):
+    """Its gradients are added up as they come."""
+    def train(each):
+        kept = []
+        decoder = each.core.decoder
+        for module in decoder.layers if granularity == "layer" \
+                else [decoder]:
+            module.register_forward_pre_hook(
+                lambda _, args, given: kept.append(
+                    given.get("hidden_states", *args)), with_kwargs=True)
+        decoder.register_forward_hook(lambda _, __, out: kept.append(out))
+        for count in COUNTS + COUNTS:
+            each.model.set_is_first_microbatch()
+            for _ in range(count):
+                loss = each.model(**next(each.data[0])).float().mean()
+                loss = loss + sum(t.square().mean() for t in kept)
+                each.losses.append(loss.detach().clone())
+                kept.clear()
+                loss.backward()
+            each.losses += [p.grad.clone()
+                            for p in each.core.parameters()]
+            each.optimizer.step()
+            each.optimizer.zero_grad()
+
+    compare(train, "dense", "", wrap=quantized if with_fp8 else None,
+            attach={"granularity": granularity})
+
+
+@pytest.mark.parametrize("scope", ["", "attn", "mlp"])
+def test_some_layers_are_not_quantized(quantized, scope):
+    """Regions are of layers, and some layers are in none."""
+    compare(lambda each: each.steps(COUNTS + COUNTS), "dense", scope,
+            wrap=lambda core: quantized(core, "tensorwise"), num_layers=4, first_last_layers_bf16=True,
+            num_layers_at_start_in_bf16=1, num_layers_at_end_in_bf16=1)

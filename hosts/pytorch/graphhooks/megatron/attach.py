@@ -116,8 +116,7 @@ class Attached:
         self._quantization = None
         try:
             self._random = Generators(names)
-            if config.fp8:
-                self._quantization = Quantization(config)
+            self._quantization = Quantization.of(config, self._settings)
             attach_one = self._attach_whole if whole else self._attach
             if words is True:
                 options = {**options, "offload": True}
@@ -142,7 +141,8 @@ class Attached:
                 continue
             _refuse_graphs(name, layer)
             seams.append(Seam(names, layer, _named(number, name),
-                              self._random, self._quantization))
+                              self._random, self._settings,
+                              self._quantization))
             self._seams.append(seams[-1])
         if not seams:
             return
@@ -162,7 +162,7 @@ class Attached:
         for name, layer in layers_of(names, chunk):
             _refuse_graphs(name, layer)
         whole = Whole(decoder, _named(number, "decoder"), self._random,
-                      self._quantization)
+                      self._settings, self._quantization)
         self._seams.append(whole)
         self._hooks.append(ParameterHooks(chunk, [whole]))
         # One body is one segment, by whatever word.

@@ -20,7 +20,8 @@ _REGION = "get_fp8_context"  # by which a decoder enters a region of FP8
 class Whole:
     """It stands in the place of `decoder.forward`."""
 
-    def __init__(self, decoder, name: str, random, quantization=None):
+    def __init__(self, decoder, name: str, random, settings,
+                 quantization=None):
         self._decoder = decoder
         self._random = random
         self._before: list = []  # hooks, and what each is called with
@@ -29,9 +30,9 @@ class Whole:
         self.body.scope = "all layers"
         self.body.be_of(decoder)
         self._leftovers = [Leftovers(layer) for layer in decoder.layers]
-        self._calls = Calls(quantization, self.body)
+        self._calls = Calls(quantization, self.body, settings)
         self._names = None  # by which it enters FP8; None: it does not
-        if quantization is not None:
+        if decoder.config.fp8:
             self._names = _names_of(decoder)
         stand_in(decoder, self)
 
@@ -57,23 +58,22 @@ class Whole:
         """The region of FP8 is around the segment, as its end updates
         scales."""
         is_first = self._calls.is_first()
-        self._calls.flag(is_first)
         for leftovers in self._leftovers:
             leftovers.__enter__()
         try:
             with contextlib.nullcontext() if self._names is None \
                     else self._names[_REGION](self._decoder.config):
-                return self.body.forward(*args, **self._calls.enter(is_first),
-                                         **given)
+                quantized = self._calls.enter(is_first)
+                self._calls.flag(is_first, quantized)
+                return self.body.forward(*args, **quantized, **given)
         finally:
             for leftovers in self._leftovers:
                 leftovers.__exit__()
 
-    def _run(self, hidden_states, attention_mask=None,
-             is_first_fp8_module=False, **kwargs):
+    def _run(self, hidden_states, attention_mask=None, quantized=None,
+             **kwargs):
         try:
-            with self._outside(), self._calls.inside(
-                    hidden_states, is_first_fp8_module) as hidden_states:
+            with self._outside(), self._calls.inside(quantized):
                 return self._forward(hidden_states, attention_mask, kwargs)
         finally:
             for leftovers in self._leftovers:

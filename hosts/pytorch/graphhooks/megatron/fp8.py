@@ -1,6 +1,6 @@
 """State of Transformer Engine's quantization that lies outside of layers, and
-is another in each call: who is first in an autocast region, which recipe it
-has, and whether weights that are quantized already are kept.
+is another in each call: the recipe of its autocast region, who is first in
+that, its scales, and whether weights that are quantized already are kept.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -8,6 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 
 import torch
@@ -19,23 +20,38 @@ _MODULE = "transformer_engine.pytorch.quantization"
 # on the device stands for it.
 _FLAG = "is_first_microbatch"
 _NOTED = "recipe", "global_recipe"  # in what a module has noted
+# What a region sets, of which calls are told by a number.
+_OF_REGION = ("fp8_enabled", "fp8_recipe", "fp8_distributed_group",
+              "fp8_calibration")
+# What it changes besides: the first that asks is told that it is the first.
+_OF_CALLS = ("is_first_fp8_module", "fp8_graph_capturing", "autocast_depth",
+             "autocast_arguments")
 
 
-class Recipes:
-    """A schedule makes an equal recipe for each call of a layer.  Layers keep
-    one, so that it can be compared by what it is."""
+class Regions:
+    """Of autocast, as calls of all attaches find them.  A schedule makes an
+    equal recipe for each; layers keep one, so that it can be compared by what
+    it is."""
 
     def __init__(self):
-        self._known: list = []
-        self._pairs: dict = {}  # of a recipe and a group, as layers know them
+        self._recipes: list = []
+        self._known: list = []  # what regions have set, each once
+        self._noted: dict = {}  # by each region anew, when it begins
+        self.begun = 0
 
-    def keep(self, state) -> None:
+    def number(self, state) -> int:
+        """Of what the region at hand has set, from 1."""
         state.fp8_recipe = self._same(state.fp8_recipe)
-        known = state.autocast_arguments
-        for key, pair in known.items():
-            if pair != self._pairs.setdefault(key, pair):
-                self._pairs[key] = pair
-            known[key] = self._pairs[key]
+        for key, pair in state.autocast_arguments.items():
+            if self._noted.get(key) is not pair:
+                self._noted[key] = pair
+                self.begun += 1
+        found = [getattr(state, name) for name in _OF_REGION]
+        for i, known in enumerate(self._known, 1):
+            if all(one is other for one, other in zip(known, found)):
+                return i
+        self._known.append(found)
+        return len(self._known)
 
     def keep_in(self, meta: dict) -> None:
         """Of what a module has noted: a call without a graph, as in an
@@ -49,24 +65,14 @@ class Recipes:
 
     def _same(self, recipe):
         """The first that was equal."""
-        for known in self._known:
+        for known in self._recipes:
             if known is recipe or known == recipe:
                 return known
-        self._known.append(recipe)
+        self._recipes.append(recipe)
         return recipe
 
 
-_recipes = Recipes()  # of all attaches
-
-
-def _settle() -> None:
-    """Where nothing is quantized, before and after a segment runs: a region
-    that is off leaves a recipe and a mark too, which nobody goes by."""
-    manager = getattr(sys.modules.get(_MODULE), "FP8GlobalStateManager", None)
-    state = getattr(manager, "quantization_state", None)
-    if state is not None and not state.fp8_enabled:
-        state.is_first_fp8_module = False
-        _recipes.keep(state)
+_regions = Regions()  # of all attaches
 
 
 class Quantization:
@@ -75,34 +81,49 @@ class Quantization:
     # Of all attaches: the number on the device, and what was written to it.
     _skips: tuple = None, None
 
-    def __init__(self, config):
-        try:
-            from transformer_engine.pytorch.quantization import \
-                FP8GlobalStateManager as manager
-            manager.quantization_state
-        except (ImportError, AttributeError):
+    def __init__(self, manager, config, settings):
+        self._manager = manager
+        self._keeps = not config.disable_parameter_transpose_cache
+        self._settings = settings
+        self._begun = -1  # regions, when the one at hand was looked at
+        self.around: Around | None = None  # of that
+
+    @classmethod
+    def of(cls, config, settings) -> "Quantization | None":
+        """None: nothing can be quantized."""
+        if config.fp8:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(_MODULE)
+        manager = getattr(sys.modules.get(_MODULE), "FP8GlobalStateManager",
+                          None)
+        if hasattr(manager, "quantization_state"):
+            return cls(manager, config, settings)
+        if config.fp8:
             raise Error("config.fp8 is set, and transformer_engine.pytorch."
                         "quantization has no FP8GlobalStateManager with a "
                         "quantization_state, as 2.20 has: install that, or "
-                        "leave the attach out") from None
-        self._manager = manager
-        self._keeps = not config.disable_parameter_transpose_cache
+                        "leave the attach out")
+        return None
 
     @property
-    def _state(self):
+    def state(self):
         """A reset() makes another."""
         return self._manager.quantization_state
 
-    def enter(self, is_first_microbatch: bool) -> bool:
-        """Before a segment is called; returns whether it is the first of its
-        region, which updates the scales of all on the way back."""
-        state = self._state
+    def enter(self, is_first_microbatch: bool) -> dict:
+        """Before a segment is called; returns what it is given besides, as
+        inside() takes it.  Who is the first of a region updates the scales of
+        all on the way back."""
+        state = self.state
         if not state.fp8_enabled:
-            return False
-        _recipes.keep(state)
+            return {}
+        number = _regions.number(state)
+        if self._begun != _regions.begun:
+            self._begun = _regions.begun
+            self.around = Around(self, not is_first_microbatch)
         if self._keeps:
             self._tell(state, not is_first_microbatch)
-        return self._manager.is_first_fp8_module()
+        return {"quantized": (number, self._manager.is_first_fp8_module())}
 
     def _tell(self, state, skips: bool) -> None:
         """By a number on the device, by which one graph does either."""
@@ -116,24 +137,81 @@ class Quantization:
     def begin(self, is_first: bool, has_run: bool) -> None:
         """Inside of a segment; the first pass of a layer makes what it
         quantizes to, and says where its scales are."""
-        self._state.is_first_fp8_module = is_first
-        self._state.fp8_graph_capturing = self._keeps and has_run
+        self.state.is_first_fp8_module = is_first
+        self.state.fp8_graph_capturing = self._keeps and has_run
 
     def end(self) -> None:
-        self._state.is_first_fp8_module = False
-        self._state.fp8_graph_capturing = False
+        self.state.is_first_fp8_module = False
+        self.state.fp8_graph_capturing = False
+
+    @contextlib.contextmanager
+    def again(self, around: "Around"):
+        """What layers found in a region that is over."""
+        state = self.state
+        now = [(name, getattr(state, name)) for name in _OF_REGION]
+        scales, amaxes = (_of_forwards(each) for each in (
+            state.global_scale_buffer, state.global_amax_buffer))
+        kept = [(t, t.clone()) for t in scales + amaxes]
+        _, skipped = Quantization._skips
+        if self._keeps:
+            self._tell(state, around.skips)
+        for name, value in around.told:
+            setattr(state, name, value)
+        around.put_scales()
+        try:
+            with self._settings.again():
+                yield
+        finally:
+            for name, value in now:
+                setattr(state, name, value)
+            for tensor, copy in kept:
+                tensor.copy_(copy)
+            if self._keeps and skipped is not None:
+                self._tell(state, skipped)
+
+
+def _of_forwards(buffer: dict) -> list:
+    """Those of backwards are of the moment in which they run."""
+    return [tensor for key, some in buffer.items()
+            if key.startswith("forward_") for tensor in some]
+
+
+class Around:
+    """What the layers of an attach find in a region, for who runs one again
+    when it is over, and its end has updated scales."""
+
+    def __init__(self, quantization: Quantization, skips: bool):
+        self._quantization = quantization
+        self.skips = skips  # what layers have kept of weights stays
+        state = quantization.state
+        self.told = [(name, getattr(state, name)) for name in _OF_REGION]
+        self._scales = _of_forwards(state.global_scale_buffer)
+        self._found = torch.cat(self._scales) if self._scales else None
+
+    def put_scales(self) -> None:
+        if self._scales:
+            for scale, found in zip(self._scales, self._found.split(
+                    [scale.numel() for scale in self._scales])):
+                scale.copy_(found)
+
+    def again(self):
+        return self._quantization.again(self)
 
 
 class Calls:
     """Those of one segment, in which something is quantized, or nothing."""
 
-    def __init__(self, quantization: Quantization | None, body):
+    def __init__(self, quantization: Quantization | None, body, settings):
         self._quantization = quantization
         self._body = body
         self._usages: Usages | None = None  # once it has run
         self._metas: list = []  # what its modules have noted by then
         self._flags = [names for names in map(vars, body.modules())
                        if _FLAG in names]
+        body.around = self._settings = settings
+        if quantization is not None:
+            body.told = {type(quantization.state): _OF_REGION + _OF_CALLS}
+            body.settle = self._put_back
 
     def is_first(self) -> bool:
         """As its modules know it."""
@@ -143,36 +221,32 @@ class Calls:
         """Before it is called in the first microbatch of a step, or in a
         later one; returns what it is given besides."""
         if self._quantization is None:
-            _settle()
             return {}
-        if self._usages is not None:
-            self._usages.put_back()
+        given = self._quantization.enter(is_first)
+        self._body.around = self._quantization.around if given \
+            else self._settings
+        if given and self._usages is not None:
+            self._put_back()
             for meta in self._metas:
-                _recipes.keep_in(meta)
-        return {"is_first_fp8_module": self._quantization.enter(is_first)}
+                _regions.keep_in(meta)
+        return given
 
-    def flag(self, is_first: bool) -> None:
+    def flag(self, is_first: bool, given: dict) -> None:
         """Each call finds the same, but for the first that quantizes: what
         modules have kept until then is of another step."""
-        told = is_first and self._usages is None \
-            and self._quantization is not None
+        told = is_first and self._usages is None and bool(given)
         for names in self._flags:
             names[_FLAG] = told
 
     @contextlib.contextmanager
-    def inside(self, hidden_states, is_first: bool):
-        """Inside of it: what goes into it, which its backward comes to."""
-        if self._quantization is None:
-            try:
-                yield hidden_states
-            finally:
-                _settle()
+    def inside(self, quantized):
+        """Inside of it, with what enter() has given, or None."""
+        if quantized is None:
+            yield
             return
-        self._quantization.begin(is_first, self._usages is not None)
-        if self._usages is not None:
-            hidden_states = self._usages.put_back_after(hidden_states)
+        self._quantization.begin(quantized[1], self._usages is not None)
         try:
-            yield hidden_states
+            yield
         finally:
             self._quantization.end()
             # What one without gradients makes has no columns, and the next
@@ -182,8 +256,11 @@ class Calls:
                 self._metas = [names["fp8_meta"] for names
                                in map(vars, self._body.modules())
                                if type(names.get("fp8_meta")) is dict]
-            if self._usages is not None:
-                self._usages.put_back()
+            self._put_back()
+
+    def _put_back(self) -> None:
+        if self._usages is not None:
+            self._usages.put_back()
 
 
 _USAGES = "rowwise_usage", "columnwise_usage"
@@ -206,21 +283,3 @@ class Usages:
         for quantizer, told in zip(self._quantizers, self._told):
             for name, value in zip(_USAGES, told):
                 setattr(quantizer, name, value)
-
-    def put_back_after(self, hidden_states):
-        """What goes into a segment, so that the segment's backward ends by
-        putting them back."""
-        return _End.apply(hidden_states, self) \
-            if hidden_states.requires_grad else hidden_states
-
-
-class _End(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, hidden_states, usages):
-        ctx.usages = usages
-        return hidden_states.view_as(hidden_states)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        ctx.usages.put_back()
-        return gradient, None

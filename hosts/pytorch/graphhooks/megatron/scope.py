@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import types
@@ -41,6 +42,7 @@ class Settings:
                  offload=()):
         """`whole`: all layers together, for which nothing is set."""
         self._before: list = []
+        self._given: list = []  # objects, attributes of theirs, and values
         self._layers: list = []
         self._lent: list = []
         self._names = names
@@ -91,6 +93,8 @@ class Settings:
             self._lent.append(lent)
             config.cuda_graph_impl = SEAM
             config.cuda_graph_modules = self.words
+            self._given += ((config, "cuda_graph_impl", SEAM),
+                            (config, "cuda_graph_modules", self.words))
         # Of models with the same config that are not attached.
         names.GraphableMegatronModule.cuda_graphs = ()
         for module in chunk.modules():
@@ -106,6 +110,22 @@ class Settings:
                 preprocess = names.CudaGraphModule.moe_preprocess
                 if not self.words or preprocess in self.words:
                     dispatcher.cuda_dtoh_point = "before_ep_alltoall"
+                self._given.append((dispatcher, "cuda_dtoh_point",
+                                    dispatcher.cuda_dtoh_point))
+
+    @contextlib.contextmanager
+    def again(self):
+        """As layers were to find it, for a backward that comes when it was put
+        back: its forward runs again for that."""
+        before = [(thing, name, getattr(thing, name))
+                  for thing, name, _ in self._given]
+        for thing, name, value in self._given:
+            setattr(thing, name, value)
+        try:
+            yield
+        finally:
+            for thing, name, value in before:
+                setattr(thing, name, value)
 
     def put_back(self) -> None:
         for lent in self._lent:

@@ -41,7 +41,8 @@ _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
 class Seam:
     """That of one layer: it stands in `layer.cuda_graphs`."""
 
-    def __init__(self, names, layer, name: str, random, quantization=None):
+    def __init__(self, names, layer, name: str, random, settings,
+                 quantization=None):
         self.layer = layer
         self._random = random
         self._names = names
@@ -52,7 +53,7 @@ class Seam:
             m for each in covered for m in each.modules()])
         self.body = Body(self._run, covered, name, self._delayed)
         self.body.be_of(layer)
-        self._calls = Calls(quantization, self.body)
+        self._calls = Calls(quantization, self.body, settings)
         self._hooks = [*hooks_of(layer), *GLOBAL_HOOKS]
         self.twice = scope.entered_twice(names, layer)
         self._hooks_twice = [h for m in self.twice for h in (
@@ -142,20 +143,20 @@ class Seam:
             args = (given.pop("hidden_states"),)
         # Megatron counts microbatches, which an engine's own loop does not.
         is_first = self._calls.is_first()
-        given.update(self._calls.enter(is_first))
-        self._calls.flag(is_first)
+        quantized = self._calls.enter(is_first)
+        given.update(quantized)
+        self._calls.flag(is_first, quantized)
         with self._leftovers:
             return self.body.forward(*args, **given)
 
-    def _run(self, hidden_states, is_first_fp8_module=False, **kwargs):
+    def _run(self, hidden_states, quantized=None, **kwargs):
         """The part of the layer that the scope names."""
         layer, names = self.layer, self._names
         names._set_capture_start()
         if self._keeps:
             names._set_warmup_start()
         try:
-            with self._calls.inside(hidden_states,
-                                    is_first_fp8_module) as hidden_states:
+            with self._calls.inside(quantized):
                 before = offload.enter(self._inside)
                 try:
                     return layer._te_cuda_graph_capture(hidden_states,

@@ -37,6 +37,7 @@ from ..step.segment import Segment
 from ..step.forward_wrapper import be_opaque
 from ..step.verify import Verify, asked as asked_verify, without_bitwise
 from . import checks, measured, sessions, stack, versions
+from .body import Body
 from .optimizers import Optimizers
 from .shared_parameters import Uses
 
@@ -92,7 +93,9 @@ class Attached(Owner):
         # Of autograd, in which graphs went back; the last ones.
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
-        self.things = Things()
+        self.things = Things({kind: names for layer in self.layers
+                              if isinstance(layer.module, Body)
+                              for kind, names in layer.module.told.items()})
         self.steps = 0
         self._last: tuple | None = None  # what was to be said at the end
         self.recording: tuple | None = None  # the flight of a backward

@@ -28,6 +28,15 @@ class Body(torch.nn.Module):
         self.scope: str | None = None  # what it is of a layer, in words
         # Takes away what an earlier call has left outside of the modules.
         self.forget = None
+        # What its last call has found outside of the modules, if that is to be
+        # so for who runs it again later: `again()` is a context in which it
+        # is, and here no more than itself.
+        self.__dict__["around"] = None
+        # Puts back what its backward leaves in modules, and nobody reads.
+        self.settle = None
+        # Attributes that each call is told of in its arguments, by the type of
+        # the objects that have them: nobody else looks at them.
+        self.told: dict = {}
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
         self._known: dict = {}  # names that the model has for its modules

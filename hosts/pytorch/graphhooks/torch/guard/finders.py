@@ -26,7 +26,8 @@ _NOT_READ = frozenset(("architectures", "dtype", "torch_dtype",
 _FUNCTION = types.FunctionType
 
 
-def of_object(thing, ran) -> Found:
+def of_object(thing, ran, told=()) -> Found:
+    """Without attributes that calls are told of."""
     found = Found(ran)
     found.add_kind(".", thing)
     read_of = ran.read_of
@@ -35,11 +36,12 @@ def of_object(thing, ran) -> Found:
     names = snapshot.attributes_of(thing, found.held)
     if isinstance(names, dict):
         deep = package(type(thing)) != "torch"  # whose insides are torch's
-        keys = [k for k in read_of(names) if k not in _NOT_READ
+        keys = [k for k in read_of(names)
+                if k not in _NOT_READ and k not in told
                 and (deep or type(names[k]) in PLAIN)]
         found.add_all(names, ".", keys)
     found.beside.append(slots(type(thing)))
-    names = [*read_of(slots(type(thing)))]
+    names = [k for k in read_of(slots(type(thing))) if k not in told]
     if names:
         found.held.put_all(snapshot.slots_of, (thing, names))
     for key in names:

@@ -27,7 +27,8 @@ _FAR, _VERY_FAR = 4, 64
 class Things:
     """Those of an attach."""
 
-    def __init__(self):
+    def __init__(self, told=None):
+        self._told: dict = told or {}  # attributes that calls have, by type
         self.changes = 0  # that have been seen: a number for what they are
         self.is_due = True  # a microbatch has begun
         self.ran = Ran(frozenset())  # in passes that were watched
@@ -125,7 +126,7 @@ class Things:
 
     def _know(self, thing, find, ran) -> Found:
         if ran is not self.ran:
-            return find(thing, ran)
+            return self._look_into(thing, find, ran)
         key = id(thing), find
         if key not in self._things:
             self._things[key] = thing, find
@@ -138,9 +139,13 @@ class Things:
 
     def _find(self, key) -> Found:
         thing, find = self._things[key]
-        found = find(thing, self.ran)
+        found = self._look_into(thing, find, self.ran)
         found.part()  # as it is now
         return found
+
+    def _look_into(self, thing, find, ran) -> Found:
+        told = self._told.get(type(thing)) if find is of_object else None
+        return find(thing, ran) if told is None else find(thing, ran, told)
 
     def look(self) -> None:
         """Whether one has changed, by what functions read that were known to

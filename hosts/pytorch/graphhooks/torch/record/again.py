@@ -40,7 +40,8 @@ class Modes:
     Python: autograd goes back in a thread of its own, when the caller has
     left the regions that the forward was in."""
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, around):
+        self.around = around  # the modules
         self._switches = autocast(), switches()
         self._on_host = torch.is_autocast_enabled("cpu") \
             and torch.get_autocast_dtype("cpu")
@@ -49,16 +50,18 @@ class Modes:
 
     def forget(self) -> None:
         """What it reads is what the segment's graphs read."""
-        self._put_back = None
+        self._put_back = self.around = None
 
     @contextlib.contextmanager
-    def again(self):
+    def again(self, around):
         tokens = [(variable, variable.set(value))
                   for variable, value in self._variables.items()]
         if self._put_back is not None:
             self._put_back()
         try:
-            with torch.enable_grad(), switched(*self._switches), \
+            with contextlib.nullcontext() if around is None \
+                    else around.again(), \
+                    torch.enable_grad(), switched(*self._switches), \
                     torch.autocast("cpu", self._on_host or None,
                                    bool(self._on_host)):
                 yield
@@ -146,14 +149,16 @@ class _Sites:
         self.owner, self.sites = owner, sites
 
 
-def run(segment, instance: Instance, inputs, leaves=None, count=None):
+def run(segment, instance: Instance, inputs, around, leaves=None,
+        count=None):
     """The pass with autograd's graph of it, and its results.  The caller sees
     to numbers and buffers."""
     again = Instance(instance.signature)
     again.slot, again.flight = instance.slot, instance.flight
     again.inputs = inputs
     args, kwargs = tree.fill(instance.call, (inputs,))
-    with traceless(segment.owner, segment.sites), instance.modes.again():
+    with traceless(segment.owner, segment.sites), \
+            instance.modes.again(around):
         results = play(segment, again, args, kwargs,
                        segment.owner.offload.plain, leaves, count)
     again.live = results.tensors
@@ -227,7 +232,7 @@ def _from_then(segment, instance: Instance) -> Instance:
     try:
         again, _ = run(segment, instance, [
             t.detach().requires_grad_(t.requires_grad)
-            for t in instance.inputs])
+            for t in instance.inputs], instance.modes.around)
     finally:
         now.put_back()
     again.wanted, again.layouts = instance.wanted, instance.layouts

@@ -185,6 +185,7 @@ def take_grads(segment, instance: Instance, grads, puts=False):
     finally:
         for handle in putting:
             handle.remove()
+        segment.settle()
         of_inputs = inputs.out(_taken(instance.inputs))
         of_parameters = dict(zip(leaves, _taken(leaves.values())))
         of_parameters.update(zip(parameters.returned, returned.out(
@@ -211,6 +212,7 @@ def _differentiate(segment, instance, grads, found, places):
     """A backward inside a capture, which leaves gradients in `places`, or
     where there are none, where autograd makes them."""
     parameters = segment.parameters
+    segment.settle()
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places)
     try:
         with _strided(parameters, instance), \

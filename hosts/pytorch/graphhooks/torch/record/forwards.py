@@ -87,7 +87,8 @@ def _run(segment, instance: Instance, before, settings, tensors, args,
                               lambda t: tree.Place(0, indices[id(t)]))
     if settings is None:
         segment.owner.things.look()
-    instance.modes = Modes(settings or segment.settings.now())
+    instance.modes = Modes(settings or segment.settings.now(),
+                           segment.around)
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     given = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]

@@ -28,13 +28,14 @@ from .recording import note_uses
 class Origin:
     """What a forward was of."""
 
-    __slots__ = ("tensors", "version", "numbers", "count", "written",
-                 "is_back", "is_eager", "__weakref__")
+    __slots__ = ("tensors", "version", "numbers", "around", "count",
+                 "written", "is_back", "is_eager", "__weakref__")
 
-    def __init__(self, tensors, version: int, numbers):
+    def __init__(self, tensors, version: int, numbers, around):
         self.tensors = tensors  # that it was given; None: let go
         self.version = version  # of these and of the weights, by then
         self.numbers = numbers  # random ones by then, if it draws some
+        self.around = around  # the modules, by then
         self.count = None  # modules of which it counts; None: all
         self.written = False  # the last result of these, by the caller
         self.is_back = False  # a backward has come, which frees the slot
@@ -119,8 +120,8 @@ def _forward(segment, instance, origin, derived: bool, why,
     for buffer, found in () if late else instance.buffers:
         buffer.data.copy_(found)
     try:
-        again, results = once_more(segment, instance, inputs, leaves,
-                                   origin.count)
+        again, results = once_more(segment, instance, inputs, origin.around,
+                                   leaves, origin.count)
     except tree.Unfit:
         raise why from None
     finally:

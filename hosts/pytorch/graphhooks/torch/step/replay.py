@@ -155,7 +155,8 @@ def replay(segment, instance, microbatch: int, tensors):
         inputs += tuple([tensors[i] for i in instance.again])
     owner = segment.owner
     origin = Origin(tensors, instead.version(segment, tensors),
-                    owner.captures.before if segment.draws else None)
+                    owner.captures.before if segment.draws else None,
+                    segment.around if segment.bodies else None)
     outputs = _apply((segment, instance, microbatch, owner.steps,
                       _kept(segment, tensors), origin), *inputs)
     if segment.split is not None:

@@ -21,6 +21,7 @@ from torch.nn.utils import parametrize
 
 from ... import _abi
 from ..base import private, tree
+from ..base.names import package
 from ..base.notices import EAGER, REFUSED
 from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of, stand_in
 from ..grad import watchers
@@ -51,6 +52,9 @@ class Segment(WayBack):
         super().__init__(owner, index, name, modules)
         self.sites = [owner.ranks.site(self, i, *m)
                       for i, m in enumerate(modules.items())]
+        # Of an engine's own work, which says what is around its calls.
+        self.bodies = [m for m in modules.values()
+                       if package(type(m)) == "graphhooks"]
         self.chain = Chain(self)  # of the modules after the first
         self.hooks = [h for m in modules.values() for inner in m.modules()
                       if not is_called_around(inner, m)
@@ -172,6 +176,18 @@ class Segment(WayBack):
 
     def _forget(self, key) -> None:
         self.sums.note_late(self.instances.pop(key))
+
+    @property
+    def around(self):
+        """What the call at hand finds outside of its modules, for a later run
+        of them; None: nothing that would be other then."""
+        return self.bodies[0].around if self.bodies else None
+
+    def settle(self) -> None:
+        """What a backward has left in modules is of no use to another."""
+        for body in self.bodies:
+            if body.settle is not None:
+                body.settle()
 
     # ---- forward --------------------------------------------------------
 
