@@ -162,6 +162,18 @@ static void print_offload(const struct result *result)
     }
 }
 
+const char *report_exchange_kind(gh_exchange_kind kind)
+{
+    static const char *const names[] = {
+        "unknown",
+        [GH_EXCHANGE_NCCL] = "nccl",
+        [GH_EXCHANGE_COPY] = "copy",
+        [GH_EXCHANGE_KERNEL] = "kernel",
+    };
+
+    return names[kind <= GH_EXCHANGE_KERNEL ? kind : 0];
+}
+
 static void print_exchange(const struct result *result)
 {
     const gh_exchange_stats *x = &result->exchange;
@@ -169,8 +181,7 @@ static void print_exchange(const struct result *result)
     if (x->struct_size != 0) {
         printf("%s: exchange by %s: %.1f MiB by copies, %.1f by NCCL, %.1f "
                "stayed; peers within the process %u, by IPC %u\n",
-               mode_name(result->mode),
-               x->kind == GH_EXCHANGE_COPY ? "copy" : "nccl",
+               mode_name(result->mode), report_exchange_kind(x->kind),
                mib(x->copied_bytes), mib(x->nccl_bytes), mib(x->own_bytes),
                x->peers_direct, x->peers_ipc);
     }

@@ -27,6 +27,8 @@ double report_quantile(const double *values, int n, double share);
 /* Tokens per second in the later half of the steps.  The earlier ones record
  * and warm up. */
 double report_tokens_a_second(const struct result *result);
+/* Of what the library tells; "unknown" of a newer one. */
+const char *report_exchange_kind(gh_exchange_kind kind);
 
 /* Prints the n modes that have run. */
 void report_table(const struct command *command, const struct device *dev,

@@ -194,13 +194,8 @@ static void write_mode(struct json *json, const struct options *options,
         json_count(json, "exchanged_bytes", result->exchanged_bytes);
     }
     if (result->exchange.struct_size != 0) {
-        static const char *const kinds[] = {
-            [GH_EXCHANGE_NCCL] = "nccl",
-            [GH_EXCHANGE_COPY] = "copy",
-            [GH_EXCHANGE_KERNEL] = "kernel",
-        };
-
-        json_text(json, "exchange", kinds[result->exchange.kind]);
+        json_text(json, "exchange",
+                  report_exchange_kind(result->exchange.kind));
         json_count(json, "exchange_copy_bytes",
                    result->exchange.copied_bytes);
         json_count(json, "exchange_nccl_bytes",
