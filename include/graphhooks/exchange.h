@@ -84,7 +84,7 @@ typedef struct gh_exchange_desc {
 
     /* An ncclComm_t of exactly these ranks, lent until the exchange is
      * destroyed.  Required for kind nccl, and if `gather` is NULL.  Otherwise
-     * it may be NULL, and the kind is copy. */
+     * it may be NULL, and the kind is copy or kernel. */
     void *comm;
     /* The NCCL that `comm` belongs to, as gh_ranks.nccl.  GRAPHHOOKS_NCCL */
     const char *nccl;
@@ -177,7 +177,7 @@ GH_API void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
                                 const uint64_t *bytes,
                                 gh_exchange_part *parts);
 
-/* gh_exchange_op.flags: 0, or one of the two.  Equal on all ranks.  Since: 0.6.
+/* gh_exchange_op.flags: 0, or one of these.  Equal on all ranks.  Since: 0.6.
  *
  * Calls in turn are faster, as no rank has to tell the others that its window
  * is free.  By such a flag the host promises:
@@ -190,16 +190,20 @@ GH_API void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
  * So a host that is done with what one call has received before it makes the
  * next call divides its window in two, and writes the halves in turn.  A host
  * that breaks the promise gets parts that are overwritten too early, or
- * GH_ERR_RANKS.  Kind nccl needs no promise, and ignores it. */
+ * GH_ERR_RANKS.  With kind nccl, which needs no promise, nothing is faster.
+ *
+ * A host that cannot promise it calls gh_exchange_release_window() as early as
+ * it can, once before each call with GH_EXCHANGE_RELEASED. */
 enum {
     GH_EXCHANGE_TURN_1 = 1u << 0,
-    GH_EXCHANGE_TURN_2 = 1u << 1
+    GH_EXCHANGE_TURN_2 = 1u << 1,
+    GH_EXCHANGE_RELEASED = 1u << 2
 };
 
 /** One exchange.  Zero the struct, then set struct_size. */
 typedef struct gh_exchange_op {
     uint32_t struct_size;
-    uint32_t flags; /* GH_EXCHANGE_TURN_*, or 0 */
+    uint32_t flags; /* GH_EXCHANGE_TURN_*, GH_EXCHANGE_RELEASED, or 0 */
     void *stream;   /* the host's CUstream */
     /* Device memory that holds the parts to send; it must not overlap the parts
      * of the window that the call writes.  May be NULL if nothing is sent. */
@@ -217,8 +221,8 @@ typedef struct gh_exchange_op {
  * Send a part to each rank and receive one from each.
  *
  * The call is ordered on `stream`.  Work before it may use the parts of the
- * window that it writes: no rank writes them earlier, unless the call is in
- * turn (GH_EXCHANGE_TURN_1).  Work after it finds all parts received, and may
+ * window that it writes: no rank writes them earlier, unless the call has a flag
+ * (GH_EXCHANGE_TURN_1).  Work after it finds all parts received, and may
  * overwrite `send`.  Bytes of the window outside of the parts are not written.
  *
  * It may be captured: each launch of the graph is then one call.  If it fails
@@ -232,6 +236,8 @@ typedef struct gh_exchange_op {
  *         GH_ERR_RANKS when another rank has not come before, or NCCL fails;
  *         GH_ERR_DEVICE when a driver call fails: outside of a capture the
  *         other ranks then miss this one, and the exchange is over;
+ *         GH_ERR_STATE when the window was released and the call has not
+ *         GH_EXCHANGE_RELEASED, or the other way round;
  *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
  * Stream: enqueues on op->stream, and on streams of the library's that are
  * joined to it.  Blocks: never.  Allocates nothing.  Since: 0.5.
@@ -239,6 +245,28 @@ typedef struct gh_exchange_op {
 GH_API gh_status gh_exchange_all_to_all(gh_exchange *x,
                                         const gh_exchange_op *op,
                                         gh_error *err);
+
+/**
+ * Tell the other ranks that this rank's window is free for the next call, which
+ * then has the flag GH_EXCHANGE_RELEASED and does not tell it again.  All ranks
+ * call it, once between two calls.  The message takes its way while this rank
+ * still computes what the next call sends.
+ *
+ * The release is after the call before, after all work that uses the parts of
+ * the window that the next call writes, and before the next call, in the order
+ * that streams and events give.  It may be captured: each launch of the graph
+ * is then one release.
+ *
+ * @param stream  a CUstream of the host
+ *
+ * @return GH_OK; GH_ERR_STATE when it was called since the last call of
+ *         gh_exchange_all_to_all(), or in a function of the host's;
+ *         GH_ERR_RANKS; GH_ERR_DEVICE; GH_ERR_INVALID.
+ * Stream: enqueues on `stream`; with kind nccl, nothing.  Blocks: never.
+ * Since: 0.6.
+ */
+GH_API gh_status gh_exchange_release_window(gh_exchange *x, void *stream,
+                                            gh_error *err);
 
 /**
  * Wait for a stream on which exchanges were issued, but at most
@@ -265,7 +293,7 @@ typedef uint32_t gh_exchange_kind;
 enum {
     GH_EXCHANGE_NCCL = 1,
     GH_EXCHANGE_COPY = 2,
-    GH_EXCHANGE_KERNEL = 3
+    GH_EXCHANGE_KERNEL = 3 /* since 0.6 */
 };
 
 /** Counters since the exchange was made.  Set struct_size before the call. */
@@ -276,14 +304,14 @@ typedef struct gh_exchange_stats {
     uint64_t calls;          /* calls issued; a captured one counts once,
                                 however often its graph is launched */
     uint64_t captured;       /* those of them that were captured */
-    uint64_t copied_bytes;   /* sent to other ranks by copies */
+    uint64_t copied_bytes;   /* sent to other ranks by copies or by kernel */
     uint64_t nccl_bytes;     /* sent to other ranks by NCCL */
     uint64_t own_bytes;      /* sent by this rank to itself */
     uint32_t peers_direct;   /* peers whose windows are reached directly, as
                                 threads of this process */
     uint32_t peers_ipc;      /* peers whose windows are reached by CUDA IPC */
 
-    /* What calls by copies have issued besides the copies of parts. */
+    /* What kinds copy and kernel have issued besides the parts. */
     uint64_t words;          /* words of memory that a stream waits for or
                                 writes */
     uint64_t word_calls;     /* driver calls for those words */

@@ -114,6 +114,7 @@ typedef struct gh_api {
     gh_status (*exchange_get_stats)(const gh_exchange *, gh_exchange_stats *,
                                     gh_error *);
     gh_status (*ranks_abort)(gh_session *, const char *, gh_error *);
+    gh_status (*exchange_release_window)(gh_exchange *, void *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -242,16 +242,38 @@ gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
     }
     gh_take_struct(given, &op, sizeof(op));
     if ((op.flags & (op.flags - 1)) != 0 ||
-        (op.flags & ~(GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2)) != 0) {
+        (op.flags & ~(GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2 |
+                      GH_EXCHANGE_RELEASED)) != 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_op.flags is 0x%x: give 0, "
-                       "GH_EXCHANGE_TURN_1 or GH_EXCHANGE_TURN_2",
+                       "GH_EXCHANGE_TURN_1, GH_EXCHANGE_TURN_2 or "
+                       "GH_EXCHANGE_RELEASED",
                        op.flags);
     }
     dev = gh_exchange_device(x);
     before = gh_device_enter(dev);
     status = gh_exchange_issue(x, &op, err);
     gh_device_leave(dev, before);
+    return status;
+}
+
+gh_status gh_exchange_release_window(gh_exchange *x, void *stream,
+                                     gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    if (x == NULL) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_release_window: x is NULL");
+    }
+    status = check_free(x, "gh_exchange_release_window", err);
+    if (status != GH_OK) {
+        return status;
+    }
+    before = gh_device_enter(gh_exchange_device(x));
+    status = gh_exchange_issue_release(x, stream, err);
+    gh_device_leave(gh_exchange_device(x), before);
     return status;
 }
 

@@ -72,6 +72,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .exchange_wait = gh_exchange_wait,
         .exchange_get_stats = gh_exchange_get_stats,
         .ranks_abort = gh_ranks_abort,
+        .exchange_release_window = gh_exchange_release_window,
     };
 
     if (api_p == NULL) {

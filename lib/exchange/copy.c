@@ -103,6 +103,7 @@ const struct gh_exchange_ops gh_exchange_copy = {
     .by = "copy engine",
     .writes_windows = true,
     .issue = issue,
+    .release_window = gh_flags_release_window,
     .check = gh_flags_check,
     .missed = gh_flags_missed,
     .end_graphs = gh_flags_end_graphs,

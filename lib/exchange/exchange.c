@@ -277,7 +277,7 @@ static bool part(gh_exchange *x)
         return !x->exposed;
     }
     if (!gh_exchange_has_ended(x)) {
-        writes = !gh_exchange_release(x, x->side);
+        writes = !gh_exchange_let_go(x, x->side);
     }
     if (x->stats.captured != 0 && x->ops->end_graphs != NULL) {
         writes |= !x->ops->end_graphs(x);

@@ -39,6 +39,8 @@ void gh_exchange_count(const gh_exchange *x, gh_exchange_stats *stats);
 
 gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
                             gh_error *err);
+gh_status gh_exchange_issue_release(gh_exchange *x, void *stream,
+                                    gh_error *err);
 gh_status gh_exchange_await(gh_exchange *x, void *stream, gh_error *err);
 
 #endif

@@ -171,16 +171,21 @@ enum gh_flag gh_flag_of_arrival(const gh_exchange_op *op)
                                                  : GH_FLAG_ARRIVED;
 }
 
-gh_status gh_flags_say_ready(gh_exchange *x, const gh_exchange_op *op,
-                             gh_error *err)
+gh_status gh_flags_release_window(gh_exchange *x, void *stream, gh_error *err)
 {
     gh_status status = GH_OK;
 
-    for (uint32_t i = 1; i < x->n && status == GH_OK && !is_in_turn(op); i++) {
-        status = gh_flags_set(x, GH_FLAG_READY, gh_exchange_peer(x, i),
-                              op->stream, err);
+    for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
+        status = gh_flags_set(x, GH_FLAG_READY, gh_exchange_peer(x, i), stream,
+                              err);
     }
     return status;
+}
+
+gh_status gh_flags_say_ready(gh_exchange *x, const gh_exchange_op *op,
+                             gh_error *err)
+{
+    return op->flags == 0 ? gh_flags_release_window(x, op->stream, err) : GH_OK;
 }
 
 gh_status gh_flags_wait_ready(gh_exchange *x, const gh_exchange_op *op,

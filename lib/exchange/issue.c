@@ -71,13 +71,25 @@ static gh_status check(const gh_exchange *x, const gh_exchange_op *op,
     return status;
 }
 
-/* Two calls of one turn after each other would use one flag twice, and wait for
- * ever.  Whether a graph was launched in between is not known here. */
+/* A flag that is set twice is taken down once, so that ranks would wait for ever
+ * or not at all.  Which graphs were launched since is not known here. */
 static gh_status check_turn(const gh_exchange *x, const gh_exchange_op *op,
                             bool captured, gh_error *err)
 {
-    if (captured || x->stats.captured != 0 || op->flags == 0 ||
-        op->flags != x->turn) {
+    const bool released = op->flags == GH_EXCHANGE_RELEASED;
+
+    if (captured || x->in_graphs) {
+        return GH_OK;
+    }
+    if (released != x->released) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_exchange_op.flags is 0x%x, and "
+                       "gh_exchange_release_window() was %scalled since the "
+                       "call before: %s GH_EXCHANGE_RELEASED",
+                       op->flags, x->released ? "" : "not ",
+                       x->released ? "give" : "call it, or do not give");
+    }
+    if (op->flags == 0 || released || op->flags != x->turn) {
         return GH_OK;
     }
     return gh_fail(err, GH_ERR_INVALID,
@@ -108,7 +120,9 @@ gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
     }
     x->stats.calls++;
     x->stats.captured += captured;
+    x->in_graphs |= captured;
     x->turn = captured ? x->turn : op->flags;
+    x->released = x->released && captured;
     status = x->ops->issue(x, op, &why);
     if (status == GH_OK && !captured) {
         status = gh_device_event_record(x->dev, x->ended, op->stream, &why);
@@ -120,5 +134,32 @@ gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
         return gh_fail(err, status, "%s", why.text);
     }
     gh_exchange_fail(x, &why, err);
+    return status;
+}
+
+gh_status gh_exchange_issue_release(gh_exchange *x, void *stream, gh_error *err)
+{
+    const bool captured = gh_device_host_captures(x->dev, stream);
+    gh_status status;
+    gh_error why;
+
+    if (x->over) {
+        return gh_exchange_refuse(x, err);
+    }
+    if (x->released && !captured && !x->in_graphs) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_exchange_release_window: called since the call "
+                       "before: once is enough");
+    }
+    x->in_graphs |= captured;
+    x->released |= !captured;
+    status = x->ops->release_window != NULL
+                 ? x->ops->release_window(x, stream, &why)
+                 : GH_OK;
+    if (status != GH_OK && captured) {
+        gh_fail(err, status, "%s", why.text);
+    } else if (status != GH_OK) {
+        gh_exchange_fail(x, &why, err);
+    }
     return status;
 }

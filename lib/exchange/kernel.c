@@ -65,6 +65,7 @@ const struct gh_exchange_ops gh_exchange_kernel = {
     .by = "a kernel",
     .writes_windows = true,
     .issue = issue,
+    .release_window = gh_flags_release_window,
     .check = gh_flags_check,
     .missed = gh_flags_missed,
     .end_graphs = gh_flags_end_graphs,

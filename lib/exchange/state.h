@@ -33,7 +33,8 @@
  * `arrived` only after it has seen the next `ready`, which this rank sets
  * after it has taken `arrived` down.  This rank sets the next `ready` only
  * after it has seen `arrived`, which the other rank sets after it has taken
- * `ready` down.
+ * `ready` down.  This holds too where the host lets `ready` be set early
+ * (gh_exchange_release_window), as it does so after the call before.
  *
  * A call in turn (GH_EXCHANGE_TURN_1 and _2) has no `ready`: the `arrived` of
  * the call before stands for it.  This rank has set that one after all work
@@ -90,6 +91,8 @@ struct gh_exchange_ops {
 
     gh_status (*issue)(gh_exchange *x, const gh_exchange_op *op,
                        gh_error *err);
+    /* gh_exchange_release_window() */
+    gh_status (*release_window)(gh_exchange *x, void *stream, gh_error *err);
     /* Fails if a rank is known to be lost, while a stream is waited for. */
     gh_status (*look)(gh_exchange *x, gh_error *err);
     /* Fails if what has come cannot be trusted, once a stream has ended. */
@@ -102,7 +105,7 @@ struct gh_exchange_ops {
      * launched, and lets them go on when the time is over.  False: they have
      * not ended. */
     bool (*end_graphs)(gh_exchange *x);
-    /* gh_exchange_release() */
+    /* gh_exchange_let_go() */
     bool (*release)(gh_exchange *x, void *stream);
 };
 extern const struct gh_exchange_ops gh_exchange_alone; /* there is one rank */
@@ -140,6 +143,8 @@ struct gh_exchange {
     void *ended; /* an event: the end of the last call outside of captures */
 
     uint32_t turn; /* flags of the last call outside of captures */
+    bool released; /* the window, outside of captures, since that call */
+    bool in_graphs; /* some of its calls are */
     bool told;    /* the others know that this rank gave up */
     bool exposed; /* ranks may believe that all have agreed */
 
@@ -184,8 +189,10 @@ gh_status gh_flags_wait(gh_exchange *x, enum gh_flag flag, void *stream,
                         gh_error *err);
 /* The flag that says that a part of the call has arrived. */
 enum gh_flag gh_flag_of_arrival(const gh_exchange_op *op);
-/* Says to all others that this rank's window is free, and waits until all have
- * said so.  A call in turn does neither. */
+/* Says to all others that this rank's window is free. */
+gh_status gh_flags_release_window(gh_exchange *x, void *stream, gh_error *err);
+/* The same for a call, and waits until all have said so.  A call in turn does
+ * neither, and one whose window was released only waits. */
 gh_status gh_flags_say_ready(gh_exchange *x, const gh_exchange_op *op,
                              gh_error *err);
 gh_status gh_flags_wait_ready(gh_exchange *x, const gh_exchange_op *op,
@@ -219,7 +226,7 @@ void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err);
 void gh_exchange_miss(gh_exchange *x);
 /* Lets everything go on that waits on the stream, on the lanes, and where the
  * last call was issued.  False: it has not ended. */
-bool gh_exchange_release(gh_exchange *x, void *stream);
+bool gh_exchange_let_go(gh_exchange *x, void *stream);
 /* Whether what was issued ended in time.  If not, the exchange is over. */
 bool gh_exchange_has_ended(gh_exchange *x);
 /* Whether a stream, and the last call outside of captures, have ended.  Both

@@ -55,7 +55,7 @@ bool gh_exchange_last_ended(gh_exchange *x)
                : true;
 }
 
-bool gh_exchange_release(gh_exchange *x, void *stream)
+bool gh_exchange_let_go(gh_exchange *x, void *stream)
 {
     return x->ops->release == NULL || x->ops->release(x, stream);
 }
@@ -117,13 +117,13 @@ gh_status gh_exchange_await(gh_exchange *x, void *stream, gh_error *err)
     gh_error why;
 
     if (x->over) {
-        gh_exchange_release(x, stream);
+        gh_exchange_let_go(x, stream);
         return gh_exchange_refuse(x, err);
     }
     status = wait_for(x, stream, &why);
     if (status == GH_ERR_RANKS) {
         gh_exchange_fail(x, &why, err);
-        gh_exchange_release(x, stream);
+        gh_exchange_let_go(x, stream);
     } else if (status != GH_OK) {
         gh_fail(err, status, "%s", why.text);
     }

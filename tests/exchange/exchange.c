@@ -180,6 +180,8 @@ static void test_variants(struct rank *r)
         return;
     }
     options.own_window = false;
+    options.in_turn = false;
+    options.releases = true;
     if (trader_open(&b, r, &options)) {
         for (int i = 0; i < 4; i++) {
             trader_round(&a, SHAPE_FULL, false);
@@ -361,6 +363,7 @@ int main(void)
                                         : "copy",
                 .flags = seed % 4 == 1 || seed % 8 == 7 ? GH_EXCHANGE_IPC : 0,
                 .in_turn = seed % 2 == 1 || seed % 8 == 2,
+                .releases = seed % 8 == 6,
             };
             ranks_run(2 + seed % 3, "seeds", test_replayed);
         }

@@ -126,8 +126,8 @@ static void test_calls(struct rank *r)
     }
     op_is(r, x, NULL, "op is NULL");
     op_is(r, NULL, &op, "x is NULL");
-    op.flags = 4;
-    op_is(r, x, &op, "flags is 0x4");
+    op.flags = 8;
+    op_is(r, x, &op, "flags is 0x8");
     op.flags = GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2;
     op_is(r, x, &op, "flags is 0x3");
     op.flags = 0;
@@ -157,6 +157,28 @@ static void test_calls(struct rank *r)
     gh_exchange_destroy(x);
 }
 
+/* The window is released once for each call that says so. */
+static void releases_once(struct rank *r, struct trader *t, gh_exchange_op *op)
+{
+    op->flags = GH_EXCHANGE_RELEASED;
+    says_int(r, gh_exchange_all_to_all(t->x, op, &t->err), GH_ERR_STATE,
+             "what was not released is refused");
+    says(r, strstr(t->err.text, "was not called since") != NULL, "with why: %s",
+         t->err.text);
+    says_int(r, gh_exchange_release_window(t->x, r->stream, &t->err), GH_OK,
+             "a window is released");
+    says_int(r, gh_exchange_release_window(t->x, r->stream, &t->err),
+             GH_ERR_STATE, "and not a second time");
+    op->flags = 0;
+    says_int(r, gh_exchange_all_to_all(t->x, op, &t->err), GH_ERR_STATE,
+             "a call that does not say so is refused");
+    op->flags = GH_EXCHANGE_RELEASED;
+    says_int(r, gh_exchange_all_to_all(t->x, op, &t->err), GH_OK,
+             "one that does is taken");
+    says_int(r, gh_exchange_release_window(NULL, r->stream, &t->err),
+             GH_ERR_INVALID, "no exchange is refused");
+}
+
 /* Of the calls that are issued it is seen which was before. */
 static void test_turns(struct rank *r)
 {
@@ -174,6 +196,7 @@ static void test_turns(struct rank *r)
         says_int(r, gh_exchange_all_to_all(t.x, &op, &t.err), GH_OK,
                  "the other turn is taken");
         op_is(r, t.x, &op, "had turn 1 too: give turn 2, or none");
+        releases_once(r, &t, &op);
         says_int(r, gh_exchange_wait(t.x, r->stream, &t.err), GH_OK,
                  "and what was taken ends");
     }

@@ -132,6 +132,10 @@ static void make_memory(struct trader *t)
     t->out = memory;
     drv.cuMemAllocHost(&memory, t->window_bytes * TRADER_ROUNDS);
     t->in = memory;
+    if (t->options.releases) {
+        drv.cuStreamCreate(&t->reader, CU_STREAM_NON_BLOCKING);
+        drv.cuEventCreate(&t->read, CU_EVENT_DISABLE_TIMING);
+    }
     if (t->options.own_window) {
         drv.cuMemAlloc(&window, t->window_bytes + 512);
         t->theirs = (char *)pointer(window) + 512;
@@ -199,6 +203,10 @@ void trader_close(struct trader *t)
         }
     }
     gh_exchange_destroy(t->x);
+    if (t->reader != NULL) {
+        drv.cuStreamDestroy(t->reader);
+        drv.cuEventDestroy(t->read);
+    }
     drv.cuMemFree(t->send);
     drv.cuMemFreeHost(t->out);
     drv.cuMemFreeHost(t->in);
@@ -229,11 +237,25 @@ static uint64_t at_of(const struct trader *t, enum trader_shape shape,
     return shape == SHAPE_LATER ? t->most : 0;
 }
 
+/* On a stream that comes after what this one has done, and before what it will
+ * do. */
+static gh_status release(struct trader *t)
+{
+    gh_status status;
+
+    drv.cuEventRecord(t->read, t->r->stream);
+    drv.cuStreamWaitEvent(t->reader, t->read, 0);
+    status = gh_exchange_release_window(t->x, t->reader, &t->err);
+    drv.cuEventRecord(t->read, t->reader);
+    drv.cuStreamWaitEvent(t->r->stream, t->read, 0);
+    return status;
+}
+
 static gh_status exchange(struct trader *t, enum trader_shape shape,
                           uint32_t turn)
 {
-    static const uint32_t flags[] = { 0, GH_EXCHANGE_TURN_1,
-                                      GH_EXCHANGE_TURN_2 };
+    const uint32_t flags[] = { t->options.releases ? GH_EXCHANGE_RELEASED : 0,
+                               GH_EXCHANGE_TURN_1, GH_EXCHANGE_TURN_2 };
     uint64_t bytes[MOST_RANKS * MOST_RANKS];
     gh_exchange_part parts[MOST_RANKS];
     const int n = t->r->n;
@@ -350,6 +372,9 @@ gh_status trader_round(struct trader *t, enum trader_shape shape,
     write_out(t, round, shape);
     drv.cuMemcpyHtoDAsync(t->send, t->out + round * t->most, t->most, stream);
     graph = replayed ? t->graphs[shape][turn] : NULL;
+    if (t->options.releases && release(t) != GH_OK) {
+        return GH_ERR_STATE;
+    }
     if (graph != NULL) {
         status = drv.cuGraphLaunch(graph, stream) == CUDA_SUCCESS
                      ? GH_OK

@@ -38,6 +38,7 @@ struct trader_options {
     bool aborts;      /* communicators, by itself */
     bool no_memory;   /* of the host's: no rounds */
     bool in_turn;     /* all rounds but each fifth one are in turn */
+    bool releases;    /* all rounds are released before, on another stream */
     bool one_half;    /* and all of them write the same part of the window */
     bool takes_late;  /* or what has come is read after the next call */
     const char *const *environment; /* NULL: waits 20 s for ranks */
@@ -55,6 +56,8 @@ struct trader {
     enum trader_shape shapes[TRADER_ROUNDS];
     uint32_t turns[TRADER_ROUNDS]; /* 0, 1 or 2 */
     uint32_t calls;
+    CUstream reader; /* where windows are released */
+    CUevent read;
     CUgraphExec graphs[N_SHAPES][3];
     uint32_t aborted; /* times that the host was to abort */
     uint32_t obeyed;  /* calls that its functions made and that were taken */

@@ -29,8 +29,9 @@ static bool is_gone(const struct exchanger *exchanger)
  * same one. */
 static uint32_t next_part(struct exchanger *exchanger, CUstream stream)
 {
-    if (exchange_is_captured(exchanger->trainer->dev, stream)) {
-        return EXCHANGER_IN_GRAPHS;
+    if (exchange_is_captured(exchanger->trainer->dev, stream) ||
+        !GH_HAS(exchanger->library.gh, gh_api, exchange_release_window)) {
+        return EXCHANGER_IN_GRAPHS; /* 0.5 does not know turns */
     }
     exchanger->part = exchanger->part == EXCHANGER_TURN_1 ? EXCHANGER_TURN_2
                                                           : EXCHANGER_TURN_1;

@@ -702,6 +702,7 @@ class gh_exchange_part(Structure):
 
 GH_EXCHANGE_TURN_1 = 1 << 0
 GH_EXCHANGE_TURN_2 = 1 << 1
+GH_EXCHANGE_RELEASED = 1 << 2
 
 
 class gh_exchange_op(Structure):
@@ -848,6 +849,7 @@ class gh_api(Structure):
         ("exchange_wait", _call(_exchange, c_void_p)),
         ("exchange_get_stats", _call(_exchange, POINTER(gh_exchange_stats))),
         ("ranks_abort", _call(_session, c_char_p)),
+        ("exchange_release_window", _call(_exchange, c_void_p)),
     ]
 
 
