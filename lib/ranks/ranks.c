@@ -269,6 +269,7 @@ gh_status gh_ranks_leave(struct gh_capture *c, uint32_t number,
     before = gh_device_enter(c->dev);
     gh_streams_quiesce(&c->streams);
     gh_bank_clear_all(bank);
+    bank->used = 0; /* nothing more is lost with it: it is evicted first */
     unshare(c, bank);
     gh_device_leave(c->dev, before);
     return c->ranks.lost ? gh_ranks_refuse(c, err) : GH_OK;

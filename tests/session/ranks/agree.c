@@ -296,6 +296,39 @@ static void test_one_has_no_room(struct rank *r)
     sharer_close(&s);
 }
 
+/* Its graphs are gone, so nothing is lost with it, however lately it ran. */
+static void test_a_bank_without_its_ranks_gives_way(struct rank *r)
+{
+    static const char *const two[] = { "GRAPHHOOKS_TIMEOUT=20",
+                                       "GRAPHHOOKS_MAX_BANKS=2", NULL };
+    const struct sharer_options options = { .environment = two };
+    gh_bank_desc desc = { .struct_size = sizeof(desc), .name = "local" };
+    gh_bank_stats stats = { .struct_size = sizeof(stats) };
+    uint32_t local = 0;
+    struct sharer s;
+
+    if (!sharer_open(&s, r, &options)) {
+        return;
+    }
+    gh_bank_add(s.session, &desc, &local, &s.err);
+    s.bank = local;
+    says(r, sharer_is_exact(&s), "a bank without ranks is recorded");
+    s.bank = 0;
+    says(r, sharer_is_exact(&s), "and one with ranks after it");
+    says_int(r, gh_ranks_clear(s.session, 0, &s.err), GH_OK,
+             "which they leave: %s", s.err.text);
+    desc.name = "more";
+    gh_bank_add(s.session, &desc, &s.bank, &s.err);
+    s.ranks.bank = s.bank;
+    says_int(r, sharer_join(&s), GH_OK, "a third bank has ranks: %s",
+             s.err.text);
+    says(r, sharer_is_exact(&s), "it is right");
+    says_int(r, s.recorded, 3 * SHARER_PASSES, "and recorded");
+    gh_bank_get_stats(s.session, local, &stats, NULL);
+    says_int(r, stats.graphs, SHARER_PASSES, "the one that ran first is there");
+    sharer_close(&s);
+}
+
 static void test_a_local_pass_asks_nobody(struct rank *r)
 {
     struct sharer s;
@@ -409,6 +442,8 @@ int main(void)
         { "the host brings words", test_the_host_brings_words, false },
         { "one cannot record now", test_one_cannot_record_now, false },
         { "one has no room", test_one_has_no_room, false },
+        { "a bank without its ranks", test_a_bank_without_its_ranks_gives_way,
+          false },
         { "a local pass", test_a_local_pass_asks_nobody, false },
         { "graphs of the host's own", test_graphs_of_the_hosts_own, false },
         { "questions follow", test_questions_follow_the_stream, false },
