@@ -29,8 +29,8 @@
  *            blocks take a few multiprocessors from concurrent compute.  For up
  *            to 64 ranks.
  *
- * `copy` and `kernel` require ranks that can map each other's memory: threads of one
- * process, or processes on one machine with CUDA IPC.
+ * `copy` and `kernel` require ranks that can map each other's memory: threads of
+ * one process, or processes on one machine with CUDA IPC.
  *
  * A function that the host hands over (gather, abort) must not use its
  * exchange: the calls return GH_ERR_STATE, and gh_exchange_destroy() has no
@@ -221,8 +221,8 @@ typedef struct gh_exchange_op {
  * Send a part to each rank and receive one from each.
  *
  * The call is ordered on `stream`.  Work before it may use the parts of the
- * window that it writes: no rank writes them earlier, unless the call has a flag
- * (GH_EXCHANGE_TURN_1).  Work after it finds all parts received, and may
+ * window that it writes: no rank writes them earlier, unless the call has one of
+ * the flags.  Work after it finds all parts received, and may
  * overwrite `send`.  Bytes of the window outside of the parts are not written.
  *
  * It may be captured: each launch of the graph is then one call.  If it fails

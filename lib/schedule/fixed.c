@@ -30,7 +30,7 @@ static const struct row {
     { GH_BACKWARD, ROLE(BEFORE), -1 },
     { GH_FORWARD, ROLE(AFTER), 0 },
 };
-#define REST (~ROLE(EXPERTS))
+#define NOT_EXPERTS (~ROLE(EXPERTS))
 
 struct out {
     const struct gh_tasks *tasks;
@@ -66,7 +66,7 @@ static void emit_pair(struct out *out, uint32_t forward, uint32_t backward,
     }
     /* Those of the last layer are issued at the end: gh_sequence_fixed(). */
     if (backward != GH_NO_TASK && backward + 1 < out->tasks->layers[1]) {
-        emit(out, GH_WGRAD, backward, REST);
+        emit(out, GH_WGRAD, backward, NOT_EXPERTS);
     }
 }
 
@@ -87,7 +87,7 @@ void gh_sequence_fixed(const struct gh_tasks *tasks, bool early,
         emit_pair(&out, at, GH_NO_TASK, early);
     }
     if (backward > 0) {
-        emit(&out, GH_WGRAD, backward - 1, REST);
+        emit(&out, GH_WGRAD, backward - 1, NOT_EXPERTS);
     }
 }
 

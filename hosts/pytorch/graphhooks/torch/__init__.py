@@ -77,17 +77,17 @@ A folder imports from those after it in this list, and from none before it:
       seeds.py              the dropout seeds of memory-efficient attention
     guard/                  detects changes since a recording
       calls.py              describes a call's arguments in words
-      attributes.py         values that modules hold as Python attributes
+      attributes.py         puts back what modules hold if a recording fails
       draws.py              random numbers that modules draw on the host
       flags.py              flags that a backward sets on weights
       storage_addresses.py  addresses of parameters and buffers; submodules
-      settings.py           compares what a layer reads from Python
+      settings.py           compares what a layer reads, before each replay
       shared_objects.py     objects that several layers share, compared once
       compiled.py           functions that torch compiles, which no watch sees
       ran.py                watches which Python functions run in a recording
       kinds.py              tells values to compare from objects to look into
       finders.py            finds attributes that functions read of an object
-      reachable_values.py   finds the values a function can reach, by name
+      reachable_values.py   what modules and functions read, or leave out
       snapshot.py           compares the identities of recorded Python objects
       tensor_twins.py       tensors replaced by others of the same bits
     base/                   used by all folders above
