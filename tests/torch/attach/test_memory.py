@@ -518,3 +518,27 @@ def test_a_backward_whose_recording_has_failed_holds_none_after_it(grain):
     assert [train() for _ in range(3)][-1] <= first
     if not HAS_GPU:
         assert first == 0
+
+
+@GRAIN
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_an_attach_that_is_kept_holds_none_after_its_detach(grain, evaluates):
+    """Its last pass never went back, or ended before the last layer."""
+    def run_layers(x):
+        for layer in run.model.layers[:count]:
+            x = layer(x)
+        return x
+
+    before, count = held(), None
+    run = Run(grain=grain, eval=evaluates)
+    run.model.run_layers = run_layers
+    run.steps([2, 2, 2])
+    with torch.set_grad_enabled(not evaluates):
+        for count in (None, None, 1):
+            run.loss()
+    run.zero()
+    attached = run.attached
+    assert attached.stats()["replays"] > 0
+    run.detach()
+    assert held() <= before
+    assert attached.stats()["refused"] == {}

@@ -322,6 +322,7 @@ class Attached(Owner):
                 segment.detach()
             self._last = self.stats(), self.explain()
             self.steps = -1  # of no forward
+            self.flights.end_step()
             self.ranks.rest()
             self.verify.step()
             self.offload.close()

@@ -78,7 +78,7 @@ class Evaluated(Called):
 
     def lead(self, site, args, kwargs):
         """Of the first module."""
-        self._end_pass()
+        self.end_pass()
         tensors, key = self._fit(args, kwargs)
         if tensors is None:
             return site.run(*args, **kwargs)
@@ -100,7 +100,7 @@ class Evaluated(Called):
             return self.chain.watch(signature, site, tensors, args, kwargs)
         return self._results(instance, tensors)
 
-    def _end_pass(self) -> None:
+    def end_pass(self) -> None:
         """One that did not come to the last module."""
         if self.chain.idle:
             return

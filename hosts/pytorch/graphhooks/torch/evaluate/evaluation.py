@@ -107,6 +107,7 @@ class Evaluation(Owner):
 
     def close(self) -> None:
         for segment in self.segments:
+            segment.end_pass()
             segment.instances.clear()
         self._given.clear()
         self.session.close()

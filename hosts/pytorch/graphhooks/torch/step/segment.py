@@ -115,6 +115,7 @@ class Segment(WayBack):
         return True
 
     def detach(self) -> None:
+        self._end_pass()  # whose results would hold all of it by their nodes
         for site in self.sites:
             site.detach()
             if self.weights is not None:
