@@ -56,11 +56,14 @@ def without_a_gpu():
 
 
 @pytest.fixture
-def runs():
-    """Makes runs of models.Run; none is left attached."""
+def runs(request):
+    """Makes runs of models.Run; none is left attached, and none of their
+    pools, which a failed test's frames would hold."""
+    import softpool
     from models import Run
 
     made = []
+    pools, failed = softpool.bytes_of_pools(), request.session.testsfailed
 
     def make(*args, **kwargs):
         made.append(Run(*args, **kwargs))
@@ -69,9 +72,11 @@ def runs():
     yield make
     left = [run.attached for run in made if run.attached is not None]
     made.clear()
-    for attached in left:
-        attached.detach()
+    while left:
+        left.pop().detach()
     gc.collect()
+    if request.session.testsfailed == failed:
+        assert softpool.bytes_of_pools() <= pools
 
 
 @pytest.fixture

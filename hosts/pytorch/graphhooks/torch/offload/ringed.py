@@ -87,6 +87,8 @@ class RingedGroup:
     def close(self, result) -> None:
         """The module has returned: what may go is copied, and let go."""
         pieces = self._that_fit(self._collector.pieces(result))
+        # Autograd's nodes hold the group, and the instance holds those.
+        instance, self._instance = self._instance, None
         self._collector = self.pack = None
         if not pieces:
             return
@@ -104,7 +106,7 @@ class RingedGroup:
         for piece in pieces:
             for saved in piece.saved:
                 saved.leave()
-        self._instance.groups.append(self)
+        instance.groups.append(self)
 
     def _that_fit(self, pieces) -> list:
         """The buffers are as large as the group was in eager passes."""
