@@ -35,7 +35,8 @@ def layer(monkeypatch):
     found = SimpleNamespace(
         name="layer 0", owner=owner, module=module, counted=counted,
         suspects=suspects, sites=[SimpleNamespace(module=module)], hooks=[],
-        parameters=Parameters([module]), settings=None)
+        parameters=Parameters([module]), settings=None,
+        look_anew=lambda: False)
     found.parameters.own = list(module.parameters())
     found.places = Places([module])
     return found
