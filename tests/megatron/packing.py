@@ -62,10 +62,10 @@ class Attention(MegatronModule):
         return torch.einsum("hqk,khd->qhd", scores, value)
 
 
-def build_packed(kind, **more):
+def build_packed(kind, places="none", **more):
     spec = get_gpt_layer_local_spec()
     spec.submodules.self_attention.submodules.core_attention = Attention
-    return build_chunks(kind, spec=spec, places="none", **more)
+    return build_chunks(kind, spec=spec, places=places, **more)
 
 
 class Packed:
@@ -74,15 +74,19 @@ class Packed:
 
     batch = 1
 
-    def __init__(self, groups=(None,)):
+    def __init__(self, groups=(None,), longest=LENGTH,
+                 sequences=(SEQUENCES,)):
         self._numbers = torch.Generator().manual_seed(7)
         self._groups, self._count = groups, 0
+        self._longest = longest  # as it says
+        self._sequences = sequences
 
     def __iter__(self):
         return self
 
     def __next__(self):
         group = self._groups[self._count % len(self._groups)]
+        sequences = self._sequences[self._count % len(self._sequences)]
         self._count += 1
         size = 1 if group is None else dist.get_world_size(group)
         mine = 0 if group is None else dist.get_rank(group)
@@ -90,7 +94,7 @@ class Packed:
         tokens = torch.randint(0, WORDS, (1, length + 1),
                                generator=self._numbers)
         cuts = torch.randperm(length - 1, generator=self._numbers)
-        cuts = cuts[:SEQUENCES - 1].sort().values + BETWEEN
+        cuts = cuts[:sequences - 1].sort().values + BETWEEN
         offsets = torch.tensor([0, *cuts.tolist(), length],
                                dtype=torch.int32).to(DEVICE)
         piece = slice(mine * LENGTH, (mine + 1) * LENGTH)
@@ -101,6 +105,6 @@ class Packed:
             attention_mask=None,
             packed_seq_params=PackedSeqParams(
                 qkv_format="thd", cu_seqlens_q=offsets, cu_seqlens_kv=offsets,
-                max_seqlen_q=LENGTH, max_seqlen_kv=LENGTH,
+                max_seqlen_q=self._longest, max_seqlen_kv=self._longest,
                 local_cp_size=size if group is not None else None,
                 cp_group=group))

@@ -11,10 +11,14 @@ pytest.importorskip("megatron.core",
                     reason="megatron-core is not installed")
 
 import training  # noqa: E402
-from models import torch  # noqa: E402
-from training import COUNTS, MOE, build_hybrid, compare  # noqa: E402
+from models import DEVICE, torch  # noqa: E402
+from packing import Packed, build_packed  # noqa: E402
+from training import COUNTS, LENGTH, MOE, build_hybrid, compare  # noqa: E402
 
+from graphhooks.megatron import rope  # noqa: E402
 from graphhooks.torch.guard import ran  # noqa: E402
+from megatron.core.models.common.embeddings import rope_utils  # noqa: E402
+from megatron.core.packed_seq_params import PackedSeqParams  # noqa: E402
 
 HALF = dict(params_dtype=torch.float16, pipeline_dtype=torch.float16,
             fp16=True)
@@ -47,6 +51,65 @@ def test_layers_that_predict_several_tokens(scope):
                   mtp_loss_scaling_factor=0.1)
     assert two.stats["replays"] == 2 * 3 * sum(COUNTS) \
         - 2 * two.stats["eager_calls"]["warmup"]
+
+
+@pytest.mark.parametrize("longest", [LENGTH - 3, LENGTH])
+@pytest.mark.parametrize("scope, granularity", [
+    ("attn", "layer"), ("", "layer"), ("", "chunk")])
+def test_packed_sequences_have_places(scope, granularity, longest):
+    """Rotary embeddings, which are of the buffer where the longest sequence
+    is said to fill it."""
+    compare(steps, "dense", scope, make=build_packed, places="rope",
+            data=lambda: Packed(longest=longest),
+            attach={"granularity": granularity})
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_packed_sequences_of_any_number(granularity):
+    name = "packed_seq_params.cu_seqlens_"
+    compare(lambda each: each.steps(COUNTS + COUNTS), "dense", "",
+            make=build_packed, places="rope",
+            data=lambda: Packed(sequences=(4, 2, 6, 3)),
+            attach={"granularity": granularity,
+                    "packed": {f"{name}q": 6, f"{name}kv": 6}})
+
+
+class Group:
+    def __init__(self, rank, size):
+        self._rank, self._size = rank, size
+
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("rank, size", [(0, 1), (0, 2), (1, 2), (3, 4)])
+def test_places_of_packed_sequences(rank, size, interleaved, whole):
+    # Megatron's own takes an empty one where it rotates halves.
+    lengths = [8, 24, 16] if interleaved else [8, 0, 24, 16, 0]
+    offsets = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()],
+                           dtype=torch.int32).to(DEVICE)
+    count = sum(lengths) if whole else max(lengths)
+    freqs = torch.randn(count, 1, 1, 6, device=DEVICE)
+    given = torch.randn(sum(lengths) // size, 2, 8, device=DEVICE)
+    back = torch.randn_like(given)
+
+    def each():
+        t = given.clone().requires_grad_()
+        out = rope_utils._apply_rotary_pos_emb_thd(
+            t, offsets, freqs, rotary_interleaved=interleaved,
+            mscale=1.5, cp_group=Group(rank, size))
+        out.backward(back)
+        return out, t.grad
+
+    eager = each()
+    with rope.on_the_device(PackedSeqParams()):
+        assert all(map(torch.equal, eager, each()))
+    assert all(map(torch.equal, eager, each()))
 
 
 @pytest.mark.parametrize("scope", ["attn,moe_router",

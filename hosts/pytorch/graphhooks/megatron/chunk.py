@@ -11,6 +11,7 @@ import sys
 from ..errors import Error
 from ..torch.attach.body import Body
 from ..torch.base.private import give_back, stand_in
+from . import rope
 from .fp8 import Calls
 from .seam import Leftovers
 
@@ -73,7 +74,8 @@ class Whole:
     def _run(self, hidden_states, attention_mask=None, quantized=None,
              **kwargs):
         try:
-            with self._outside(), self._calls.inside(quantized):
+            with self._outside(), self._calls.inside(quantized), \
+                    rope.on_the_device(kwargs.get("packed_seq_params")):
                 return self._forward(hidden_states, attention_mask, kwargs)
         finally:
             for leftovers in self._leftovers:

@@ -18,7 +18,7 @@ import torch
 from ..torch.attach.body import Body
 from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
                                   hooks_of)
-from . import scope, weights
+from . import rope, scope, weights
 from .fp8 import Calls
 from .offload import interface as offload
 
@@ -156,7 +156,8 @@ class Seam:
         if self._keeps:
             names._set_warmup_start()
         try:
-            with self._calls.inside(quantized):
+            with self._calls.inside(quantized), rope.on_the_device(
+                    kwargs.get("packed_seq_params")):
                 before = offload.enter(self._inside)
                 try:
                     return layer._te_cuda_graph_capture(hidden_states,
