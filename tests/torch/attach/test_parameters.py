@@ -983,6 +983,28 @@ def test_weights_that_are_others_before_the_first_call(pair, grain, change):
     assert run.attached.stats()["eager_calls"].keys() == {"warmup"}
 
 
+class Tables(Block):
+    """With a buffer that the first call makes as it needs it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.zeros(()).cuda(),
+                             persistent=False)
+
+    def forward(self, x):
+        if self.table.shape != x.shape:
+            self.register_buffer("table", torch.linspace(
+                0, 1, x.numel()).reshape(x.shape).cuda(), persistent=False)
+        return super().forward(x) + self.table
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_buffers_that_a_first_call_makes(pair, grain):
+    run = pair(lambda run: run.steps(COUNTS), grain=grain, make=Tables)
+    stats = run.attached.stats()
+    assert stats["eager_calls"].keys() == {"warmup"} and stats["replays"] > 0
+
+
 class Grows(Block):
     def __init__(self):
         super().__init__()

@@ -60,6 +60,16 @@ class Places:
                 and all(map(_is, _chain(self._values), self._held))
                 and not any(self._empty))
 
+    def differs_in_buffers(self, other: "Places") -> bool:
+        """And in nothing else."""
+        return self._but_buffers() == other._but_buffers()
+
+    def _but_buffers(self) -> list:
+        at = zip(self._tensors, self._addresses, self._kinds, self._strides)
+        return [id(m) for m in self._held if isinstance(m, torch.nn.Module)] \
+            + [(id(t), *where) for t, *where in at
+               if isinstance(t, torch.nn.Parameter)]
+
     def versions(self) -> list:
         """How often each has been written; what graphs write is not told."""
         return [*map(version, self._versioned)]

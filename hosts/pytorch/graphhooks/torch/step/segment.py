@@ -103,15 +103,21 @@ class Segment(WayBack):
 
     def look_anew(self) -> bool:
         """Before the first call: who has wrapped the model since the attach
-        may have given its parameters other memory, or another type."""
-        if self.has_begun() or not self.places.are_same():
-            return False
+        may have given its parameters other memory, or another type.  Before
+        the first graph: calls make some buffers anew, such as tables of
+        places in the type of what they are given."""
         modules = [site.module for site in self.sites]
+        is_new = not self.has_begun() and self.places.are_same()
+        now = Places(modules)
+        if not (is_new or not self.instances
+                and now.differs_in_buffers(self.places)):
+            return False
         for site in self.sites:
             site.places = Places([site.module])
-        self.places = Places(modules)
-        self.parameters.release()
-        self.parameters = Parameters(modules, self.owner.comparisons)
+        self.places = now
+        if is_new:
+            self.parameters.release()
+            self.parameters = Parameters(modules, self.owner.comparisons)
         return True
 
     def detach(self) -> None:
