@@ -19,6 +19,9 @@ from graphhooks.megatron import rope  # noqa: E402
 from graphhooks.torch.guard import ran  # noqa: E402
 from megatron.core.models.common.embeddings import rope_utils  # noqa: E402
 from megatron.core.packed_seq_params import PackedSeqParams  # noqa: E402
+from megatron.core.transformer import (  # noqa: E402
+    multi_latent_attention as latent)
+from megatron.core.transformer.moe import moe_layer  # noqa: E402
 
 HALF = dict(params_dtype=torch.float16, pipeline_dtype=torch.float16,
             fp16=True)
@@ -51,6 +54,39 @@ def test_layers_that_predict_several_tokens(scope):
                   mtp_loss_scaling_factor=0.1)
     assert two.stats["replays"] == 2 * 3 * sum(COUNTS) \
         - 2 * two.stats["eager_calls"]["warmup"]
+
+
+def turned(t, cos, sin):
+    """As the kernels of Megatron's, by tables."""
+    x = torch.cat((t[..., ::2], t[..., 1::2]), -1)
+    one, two = x.chunk(2, -1)
+    return x * cos + torch.cat((-two, one), -1) * sin
+
+
+def fused_q(q, cos, sin, head, *_):
+    return torch.cat((q[..., :head], turned(q[..., head:], cos, sin)), -1)
+
+
+def fused_kv(kv, places, cos, sin, _, head, *__):
+    places = turned(places, cos, sin).expand(*kv.shape[:-1], -1)
+    return torch.cat((kv[..., :head], places), -1), kv[..., head:]
+
+
+@pytest.mark.parametrize("scope, granularity", [
+    ("attn", "layer"), ("", "layer"), ("", "chunk")])
+def test_latent_attention_with_tables_of_places(monkeypatch, scope,
+                                                granularity):
+    """Which the first call makes as long as it needs them."""
+    monkeypatch.setattr(latent, "fused_apply_mla_rope_for_q", fused_q)
+    monkeypatch.setattr(latent, "fused_apply_mla_rope_for_kv", fused_kv)
+
+    def wrap(core):
+        core.config.apply_rope_fusion = True
+        return core
+
+    compare(steps, "mla", scope, wrap=wrap, rope_type="yarn",
+            original_max_position_embeddings=LENGTH // 2,
+            attach={"granularity": granularity})
 
 
 @pytest.mark.parametrize("longest", [LENGTH - 3, LENGTH])
@@ -110,6 +146,26 @@ def test_places_of_packed_sequences(rank, size, interleaved, whole):
     with rope.on_the_device(PackedSeqParams()):
         assert all(map(torch.equal, eager, each()))
     assert all(map(torch.equal, eager, each()))
+
+
+class Projection(torch.nn.Linear):
+    """In the place of Transformer Engine's."""
+
+    def __init__(self, width, other, **_):
+        super().__init__(width, other, bias=False)
+
+    def forward(self, x):
+        return super().forward(x), None
+
+
+@pytest.mark.parametrize("scope", [
+    "attn,moe_router", "attn,moe_router,moe_preprocess", "padded"])
+def test_experts_of_latent_width(monkeypatch, scope):
+    """The graph ends behind the projection to it, or before."""
+    monkeypatch.setattr(moe_layer, "HAVE_TE", True)
+    monkeypatch.setattr(moe_layer, "TELinear", Projection)
+    kind, scope = ("moe", scope) if scope != "padded" else (scope, "moe")
+    compare(steps, kind, scope, moe_latent_size=16)
 
 
 @pytest.mark.parametrize("scope", ["attn,moe_router",

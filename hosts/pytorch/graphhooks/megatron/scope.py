@@ -187,6 +187,18 @@ def has_word(names, layer, word) -> bool:
         layer, types.SimpleNamespace(cuda_graph_modules=[word]))
 
 
+def covered(names, layer) -> list:
+    """Modules that the scope takes.  Of a latent projection before the experts
+    Megatron's own list has nothing."""
+    words, found = layer.config.cuda_graph_modules, \
+        layer._get_submodules_under_cudagraphs()
+    before = getattr(getattr(layer, "mlp", None), "fc1_latent_proj", None)
+    if before is not None and entered_twice(names, layer) \
+            and names.CudaGraphModule.moe_preprocess in words:
+        found = [*found, before]
+    return found
+
+
 def entered_twice(names, layer) -> list:
     """Modules within which the scope ends: a graph has entered them, and the
     rest of the layer does so again."""

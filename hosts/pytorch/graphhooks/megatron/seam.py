@@ -30,8 +30,9 @@ _FOR_OTHERS = ("cuda_graph_stream", "cuda_graph_event")
 _OF_LAYER = ("current_microbatch", "mlp_norm_manager", "attn_norm_manager",
              "backward_dw_wrapper")
 # What an attach has put there, with which a copy of the layer is another.
-_OF_ATTACH = ("_te_cuda_graph_replay", "_get_te_cuda_graph_replay_args",
-              "cuda_graphs", "cuda_graph_manual_hooks")
+_REPLACED = ("_te_cuda_graph_replay", "_get_te_cuda_graph_replay_args",
+             "_get_submodules_under_cudagraphs")
+_OF_ATTACH = (*_REPLACED, "cuda_graphs", "cuda_graph_manual_hooks")
 # What the rest of a layer leaves in its token dispatcher besides tensors.
 _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
                   "output_splits_tp", "tokens_per_expert",
@@ -48,7 +49,9 @@ class Seam:
         self._names = names
         self._packed = None  # of the call at hand
         self._beside = self._inside = None  # its groups, if some are marked
-        covered = layer._get_submodules_under_cudagraphs()
+        covered = scope.covered(names, layer)
+        # For hooks that Megatron calls by hand.
+        layer._get_submodules_under_cudagraphs = lambda: covered
         self._delayed = weights.of(names, [
             m for each in covered for m in each.modules()])
         self.body = Body(self._run, covered, name, self._delayed)
@@ -195,8 +198,8 @@ class Seam:
             layer.cuda_graphs.remove(self)
         layer.cuda_graph_manual_hooks = []
         copy_as_ever(layer)
-        vars(layer).pop("_te_cuda_graph_replay", None)
-        vars(layer).pop("_get_te_cuda_graph_replay_args", None)
+        for name in _REPLACED:
+            vars(layer).pop(name, None)
 
 
 class Leftovers:
