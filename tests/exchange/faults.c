@@ -78,17 +78,28 @@ static bool all_are_right(int n)
 static const struct {
     const char *name;
     int n_ranks;
+    bool by_kernel; /* and in turn */
 } entries[] = {
-    { "cuStreamCreateWithPriority", 3 },
-    { "cuEventCreate", 2 },         { "cuEventRecord", 3 },
-    { "cuEventQuery", 2 },          { "cuStreamWaitEvent", 3 },
-    { "cuStreamWriteValue32", 2 },  { "cuStreamBatchMemOp", 2 },
-    { "cuMemcpyAsync", 2 },         { "cuMemcpyDtoDAsync", 2 },
-    { "cuMemsetD8Async", 2 },       { "cuMemGetAddressRange", 2 },
-    { "cuIpcGetMemHandle", 2 },     { "cuIpcOpenMemHandle", 2 },
-    { "cuIpcCloseMemHandle", 2 },   { "cuStreamIsCapturing", 2 },
-    { "cuStreamQuery", 2 },         { "cuModuleLoadData", 2 },
-    { "cuMemAlloc", 2 },
+    { .name = "cuStreamCreateWithPriority", .n_ranks = 3 },
+    { .name = "cuEventCreate", .n_ranks = 2 },
+    { .name = "cuEventRecord", .n_ranks = 3 },
+    { .name = "cuEventQuery", .n_ranks = 2 },
+    { .name = "cuStreamWaitEvent", .n_ranks = 3 },
+    { .name = "cuStreamWriteValue32", .n_ranks = 2 },
+    { .name = "cuStreamBatchMemOp", .n_ranks = 2 },
+    { .name = "cuMemcpyAsync", .n_ranks = 2 },
+    { .name = "cuMemcpyDtoDAsync", .n_ranks = 2 },
+    { .name = "cuMemsetD8Async", .n_ranks = 2 },
+    { .name = "cuMemGetAddressRange", .n_ranks = 2 },
+    { .name = "cuIpcGetMemHandle", .n_ranks = 2 },
+    { .name = "cuIpcOpenMemHandle", .n_ranks = 2 },
+    { .name = "cuIpcCloseMemHandle", .n_ranks = 2 },
+    { .name = "cuStreamIsCapturing", .n_ranks = 2 },
+    { .name = "cuStreamQuery", .n_ranks = 2 },
+    { .name = "cuModuleLoadData", .n_ranks = 2 },
+    { .name = "cuMemAlloc", .n_ranks = 2 },
+    { .name = "cuLaunchKernel", .n_ranks = 3, .by_kernel = true },
+    { .name = "cuStreamBatchMemOp", .n_ranks = 2, .by_kernel = true },
 };
 
 static void sweep(int i)
@@ -98,6 +109,8 @@ static void sweep(int i)
     uint64_t calls, stride, tried = 0, wrong = 0, silent = 0, late = 0;
     uint32_t whole = 0;
 
+    options.kind = entries[i].by_kernel ? "kernel" : "copy";
+    options.in_turn = entries[i].by_kernel;
     ranks_fail(entry, 0);
     ranks_run_lost(n_ranks, entry, work);
     calls = ranks_calls(entry);

@@ -292,12 +292,22 @@ static const struct {
     int n;
     const char *name;
     void (*run)(struct rank *r);
-    bool bare, replays, unwaited;
+    bool bare, replays, unwaited, in_turn;
+    const char *kind; /* NULL: copy */
 } parts[] = {
     { 2, "one of two dies", test_one_dies, .bare = true },
     { 4, "one of four dies", test_one_dies, .bare = true },
     { 2, "one of two is late", test_one_is_late, .bare = true },
     { 3, "one of three is late", test_one_is_late, .bare = true },
+    { 3, "one dies in turn", test_one_dies, .bare = true, .in_turn = true },
+    { 3, "one dies by kernel, in turn", test_one_dies, .bare = true,
+      .in_turn = true, .kind = "kernel" },
+    { 3, "one dies by kernel, replaying", test_one_dies, .bare = true,
+      .replays = true, .kind = "kernel" },
+    { 3, "one is late in turn", test_one_is_late, .bare = true,
+      .in_turn = true },
+    { 2, "one is late by kernel", test_one_is_late, .bare = true,
+      .kind = "kernel" },
     { 2, "two end in order", test_ends_in_order, .bare = true },
     { 3, "three end in order", test_ends_in_order, .bare = true },
     { 3, "one dies, nobody waits", test_one_dies, .bare = true,
@@ -320,6 +330,8 @@ static void run_part(int i)
 
     replays = parts[i].replays;
     unwaited = parts[i].unwaited;
+    options.in_turn = parts[i].in_turn;
+    options.kind = parts[i].kind != NULL ? parts[i].kind : "copy";
     (parts[i].bare ? ranks_run_wrong_bare
                    : ranks_run_wrong)(parts[i].n, parts[i].name, parts[i].run);
     if (parts[i].run == test_ends_in_order) {
@@ -357,6 +369,15 @@ int main(void)
         ranks_run_all(2, &dies, 1);
         replays = true;
         ranks_run_all(2, &dies, 1);
+        options.kind = "kernel";
+        options.in_turn = true;
+        ranks_run_all(2, &dies, 1);
+        replays = false;
+        ranks_run_all(2, &dies, 1);
+        ranks_run_all(2, &late, 1);
+        options.kind = "copy";
+        options.in_turn = false;
+        replays = true;
         ranks_run_all(2, &alone, 1);
     }
     return done_testing();
