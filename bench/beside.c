@@ -65,7 +65,7 @@ static void issue(struct place *p, enum operation op)
     case BY_COPIES:
     case BY_SENDS:
         side_send(s, p->x[op == BY_COPIES ? BY_COPY : BY_NCCL], s->send, 0,
-                  s->most, s->side);
+                  s->most, 0, s->side);
         return;
     case ALL_GATHER:
         need_nccl(p, s->nccl.ncclAllGather(s->send, window, part, ncclUint8,

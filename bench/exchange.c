@@ -141,7 +141,8 @@ static void exchange_once(struct side *s, struct window *w, enum exchange_by by,
     const uint64_t part = side_part(s, bytes);
 
     if (by != BY_BARE) {
-        side_send(s, w->x[by], (void *)(uintptr_t)w->send, 0, bytes, stream);
+        side_send(s, w->x[by], (void *)(uintptr_t)w->send, 0, bytes, 0,
+                  stream);
         return;
     }
     for (uint32_t i = 1; i < n; i++) {
@@ -262,13 +263,13 @@ static CUgraphExec capture_exchanges(struct side *s, struct window *w,
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
 
+    side_wait(s, NULL);
     NEED(&s->bench, cuStreamBeginCapture,
          (s->bench.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     for (uint32_t i = 0; i < IN_GRAPH; i++) {
         if (by >= BY_TURNS) {
-            side_send_in_turn(s, w->x[by], (void *)(uintptr_t)w->send,
-                              i % 2 * bytes, bytes, i == 0 ? 0 : 1 + i % 2,
-                              s->bench.stream);
+            side_send(s, w->x[by], (void *)(uintptr_t)w->send, i % 2 * bytes,
+                      bytes, side_turn(s), s->bench.stream);
         } else {
             exchange_once(s, w, by, bytes, s->bench.stream);
         }

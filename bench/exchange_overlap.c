@@ -29,7 +29,8 @@ static void send_tokens(void *user, const struct experts_node *node,
     struct trial *t = user;
 
     side_send(t->s, t->x[t->by], (const void *)(uintptr_t)from,
-              to - t->layers.memory, t->bytes, node->stream);
+              to - t->layers.memory, t->bytes,
+              layers_take_turns(node) ? side_turn(t->s) : 0, node->stream);
 }
 
 static void issue(void *user, const struct experts_node *node)

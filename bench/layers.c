@@ -108,6 +108,12 @@ gh_buffer layers_buffer(void *user, const struct experts_node *node,
     };
 }
 
+bool layers_take_turns(const struct experts_node *node)
+{
+    return node->direction != GH_FORWARD || node->stage != STAGE_DISPATCH ||
+           node->layer != 0;
+}
+
 /* ---- nodes --------------------------------------------------------------- */
 
 static void multiply(const struct layers *l, const struct experts_node *node)

@@ -47,6 +47,12 @@ void layers_issue(void *user, const struct experts_node *node);
 gh_buffer layers_buffer(void *user, const struct experts_node *node,
                         bool output);
 
+/* Whether all that reads what the node's exchange writes is before the exchange
+ * before it, so that they may be in turn.  Delayed weight gradients end the
+ * work of a microbatch beside the next one's exchanges; its forward comes after
+ * them from its first dispatch on. */
+bool layers_take_turns(const struct experts_node *node);
+
 /* Of the gradients of all weights, after they were zeroed and a step. */
 void layers_forget(const struct layers *l);
 uint64_t layers_hash(const struct layers *l);

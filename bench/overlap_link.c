@@ -97,16 +97,20 @@ void link_exchange(void *user, const struct experts_node *node,
     const struct link *l = user;
     const void *send = (const void *)(uintptr_t)from;
     uint64_t table[RANKS_MOST * RANKS_MOST];
+    uint32_t turn = 0;
 
+    if (l->side != NULL && layers_take_turns(node)) {
+        turn = side_turn(l->side);
+    }
     if (l->side == NULL) {
         to_the_host(l, node, from, to);
     } else if (l->uneven) {
         fill_table(l, node, table);
         side_trade(l->side, l->x[l->by], send, to - l->window, table,
-                   node->stream);
+                   turn, node->stream);
     } else {
         side_send(l->side, l->x[l->by], send, to - l->window, l->bytes,
-                  node->stream);
+                  turn, node->stream);
     }
 }
 

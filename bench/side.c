@@ -149,12 +149,21 @@ void side_close(struct side *s)
 
 /* ---- one exchange -------------------------------------------------------- */
 
-static void trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
-                  const uint64_t *table, uint32_t flags, CUstream stream)
+uint32_t side_turn(struct side *s)
 {
+    const uint32_t i = s->sent++;
+
+    return i == 0 ? 0 : 1 + i % 2;
+}
+
+void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
+                const uint64_t *table, uint32_t turn, CUstream stream)
+{
+    static const uint32_t flags[] = { 0, GH_EXCHANGE_TURN_1,
+                                      GH_EXCHANGE_TURN_2 };
     gh_exchange_part parts[RANKS_MOST];
     const gh_exchange_op op = { .struct_size = sizeof(op),
-                                .flags = flags,
+                                .flags = flags[turn],
                                 .stream = stream,
                                 .send = send,
                                 .at = at,
@@ -164,12 +173,6 @@ static void trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
     s->bench.gh->exchange_lay_out(s->rank->n, s->rank->rank, table, parts);
     bench_need_gh(s->bench.gh->exchange_all_to_all(x, &op, &err),
                   "gh_exchange_all_to_all", &err);
-}
-
-void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
-                const uint64_t *table, CUstream stream)
-{
-    trade(s, x, send, at, table, 0, stream);
 }
 
 /* How much goes to each rank.  Parts of large messages begin where copies are
@@ -182,24 +185,15 @@ uint64_t side_part(const struct side *s, uint64_t bytes)
 }
 
 void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
-               uint64_t bytes, CUstream stream)
+               uint64_t bytes, uint32_t turn, CUstream stream)
 {
-    side_send_in_turn(s, x, send, at, bytes, 0, stream);
-}
-
-void side_send_in_turn(struct side *s, gh_exchange *x, const void *send,
-                       uint64_t at, uint64_t bytes, uint32_t turn,
-                       CUstream stream)
-{
-    static const uint32_t flags[] = { 0, GH_EXCHANGE_TURN_1,
-                                      GH_EXCHANGE_TURN_2 };
     const uint32_t n = s->rank->n;
     uint64_t table[RANKS_MOST * RANKS_MOST];
 
     for (uint32_t i = 0; i < n * n; i++) {
         table[i] = i / n == i % n ? 0 : side_part(s, bytes);
     }
-    trade(s, x, send, at, table, flags[turn], stream);
+    side_trade(s, x, send, at, table, turn, stream);
 }
 
 /* ---- what it says -------------------------------------------------------- */
@@ -240,5 +234,6 @@ void side_wait(struct side *s, gh_exchange *x)
     } else {
         bench_sync(&s->bench);
     }
+    s->sent = 0;
     rank_meet(s->rank);
 }

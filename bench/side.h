@@ -32,6 +32,7 @@ struct side {
     void *send;    /* so many */
     uint32_t devices; /* that the ranks have, all together */
     CUstream side; /* of the highest priority */
+    uint32_t sent; /* calls that have asked for a turn since the last wait */
     CUevent begins, ends, join;
     struct nccl nccl;
     char nccl_path[4096];
@@ -47,16 +48,16 @@ const char *by_name(enum exchange_by by);
 /* An exchange that writes into `window`; all ranks make it. */
 gh_exchange *side_exchange(struct side *s, enum exchange_by by, void *window,
                            uint64_t bytes);
-/* `bytes` from `send` to the others, who find them from `at` on. */
+/* `bytes` from `send` to the others, who find them from `at` on; in turn 1 or
+ * 2, or 0 for a call that is not in turn. */
 void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
-               uint64_t bytes, CUstream stream);
-/* The same, in turn 1 or 2; 0: not in turn. */
-void side_send_in_turn(struct side *s, gh_exchange *x, const void *send,
-                       uint64_t at, uint64_t bytes, uint32_t turn,
-                       CUstream stream);
+               uint64_t bytes, uint32_t turn, CUstream stream);
 /* The same, table[i * n + j] bytes from rank i to rank j. */
 void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
-                const uint64_t *table, CUstream stream);
+                const uint64_t *table, uint32_t turn, CUstream stream);
+/* The next turn of calls that write another part of the window each.  After a
+ * side_wait() it is 0: another exchange may have written there. */
+uint32_t side_turn(struct side *s);
 /* What a rank gives to each of the others where it sends `bytes` in all. */
 uint64_t side_part(const struct side *s, uint64_t bytes);
 /* Where its results go: a file of rank 0's, and nowhere from the others. */
