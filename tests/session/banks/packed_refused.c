@@ -71,7 +71,7 @@ static void test_refusals(void)
 static void test_pieces_of_two_ranks(void)
 {
     static const int32_t lengths[] = { 5, 3 }, good[] = { 8, 4 };
-    static const int32_t bad[] = { 8, 6 };
+    static const int32_t bad[] = { 8, 6 }, large[] = { 32, 4 };
     gh_packed_buffers buffers;
     int32_t end;
 
@@ -84,6 +84,10 @@ static void test_pieces_of_two_ranks(void)
               "what two pieces on each of two ranks do not divide is refused");
     ok(strstr(err.text, "sequence 1 takes 6") != NULL &&
            strstr(err.text, "which 4") != NULL,
+       "in words: %s", err.text);
+    is_status(packed_set(0, toy.streams[0], 2, lengths, large, &buffers),
+              GH_ERR_UNSUPPORTED, &err, "more than both have room for is refused");
+    ok(strstr(err.text, "holds 32, 16 on each of 2 ranks") != NULL,
        "in words: %s", err.text);
     is_status(packed_set(0, toy.streams[0], 2, lengths, good, &buffers), GH_OK,
               &err, "and what they divide is not");

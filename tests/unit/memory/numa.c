@@ -80,7 +80,8 @@ static void test_preference(void)
     const int first = mode_now();
     struct gh_numa_before before = gh_numa_begin(0);
 
-    if (!before.changed) {
+    /* EINVAL is of a node that there is not. */
+    if (!before.changed && errno != EINVAL) {
         skip(1, "preferring a node: the kernel refuses: %s", strerror(errno));
     } else {
         is_int(mode_now(), 1, "memory of node 0 is preferred");
