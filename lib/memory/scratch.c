@@ -7,20 +7,6 @@
 
 #include "memory/scratch.h"
 
-static gh_status wait(struct gh_scratch *s, struct gh_device *dev,
-                      gh_error *err)
-{
-    gh_status status = GH_OK;
-
-    if (s->busy) {
-        status = gh_device_stream_wait(dev, s->stream, err);
-    }
-    if (status == GH_OK) {
-        s->busy = false;
-    }
-    return status;
-}
-
 static gh_status grow(struct gh_scratch *s, struct gh_memory *memory,
                       uint64_t bytes, gh_error *err)
 {
@@ -41,7 +27,9 @@ static gh_status grow(struct gh_scratch *s, struct gh_memory *memory,
 gh_status gh_scratch_reserve(struct gh_scratch *s, struct gh_memory *memory,
                              uint64_t bytes, void *stream, gh_error *err)
 {
-    gh_status status = wait(s, memory->streams->dev, err);
+    gh_status status = s->busy ? gh_device_stream_wait(memory->streams->dev,
+                                                       s->stream, err)
+                               : GH_OK;
 
     if (status == GH_OK) {
         status = grow(s, memory, bytes, err);
