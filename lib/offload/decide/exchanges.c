@@ -227,17 +227,6 @@ static double apart_ns(const struct gh_exchanges *x, uint32_t cell)
     return n != 0 ? sum / n : 0.0;
 }
 
-static uint32_t group_at(const struct gh_offload *o,
-                         const struct gh_group *group)
-{
-    uint32_t g = 0;
-
-    while (g < o->table.n_groups && o->table.groups[g] != group) {
-        g++;
-    }
-    return g;
-}
-
 /* A copy of a group that may go, on the clock of the exchanges. */
 struct span {
     uint32_t group;
@@ -255,7 +244,7 @@ static uint32_t read_copies(const struct gh_offload *o,
     for (uint32_t c = 0; c < m->n_copies; c++) {
         struct span *span = &spans[n_spans];
 
-        span->group = group_at(o, m->copies[c].group);
+        span->group = gh_table_index(&o->table, m->copies[c].group);
         if (m->copies[c].whole && span->group < n &&
             groups[span->group].fate == GH_FATE_GOES &&
             elapsed(o, m->copies[c].began, &span->from) &&

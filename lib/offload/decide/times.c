@@ -82,17 +82,6 @@ static bool is_answer(const struct gh_measure *m, uint32_t p)
            m->points[p - 1].group == m->points[p].group;
 }
 
-static uint32_t group_at(const struct gh_offload *o,
-                         const struct gh_group *group)
-{
-    uint32_t g = 0;
-
-    while (g < o->table.n_groups && o->table.groups[g] != group) {
-        g++;
-    }
-    return g;
-}
-
 /* Copies, in nanoseconds after the first point. */
 struct span {
     double from, to;
@@ -147,9 +136,11 @@ static double read_slowdown(const struct gh_offload *o,
             if (from->stream == to->stream && !is_answer(m, p) &&
                 to->at > from->at) {
                 intervals[n++] = (struct gh_interval){
-                    .work = ((uint64_t)group_at(o, from->group) << 36) |
-                            ((uint64_t)group_at(o, to->group) << 8) |
-                            (uint64_t)from->what << 4 | to->what,
+                    .work =
+                        ((uint64_t)gh_table_index(&o->table, from->group)
+                         << 36) |
+                        ((uint64_t)gh_table_index(&o->table, to->group) << 8) |
+                        (uint64_t)from->what << 4 | to->what,
                     .ns = to->at - from->at,
                     .beside = share_beside(spans, n_spans, from->at, to->at),
                 };
@@ -236,7 +227,7 @@ static uint32_t make_marks(const struct gh_offload *o,
 
     for (uint32_t p = 0; p < m->n_points; p++) {
         const struct point *point = &m->points[p];
-        const uint32_t g = group_at(o, point->group);
+        const uint32_t g = gh_table_index(&o->table, point->group);
 
         if (point->what == GH_POINT_SAVE_ASKED ||
             point->what == GH_POINT_LOAD_ASKED || g == o->table.n_groups) {
@@ -413,7 +404,7 @@ bool gh_measure_sum(const struct gh_offload *o, gh_offload_stats *stats)
 static void add_stall(const struct gh_offload *o, const struct stall *stall,
                       void *user)
 {
-    double *sum = (double *)user + 2 * group_at(o, stall->group);
+    double *sum = (double *)user + 2 * gh_table_index(&o->table, stall->group);
 
     sum[0] += stall->ns;
     sum[1] += stall->saves ? stall->ns : 0.0;

@@ -73,6 +73,17 @@ struct gh_group *gh_table_find(const struct gh_table *table, uint32_t layer,
     return NULL;
 }
 
+uint32_t gh_table_index(const struct gh_table *table,
+                        const struct gh_group *group)
+{
+    uint32_t i = 0;
+
+    while (i < table->n_groups && table->groups[i] != group) {
+        i++;
+    }
+    return i;
+}
+
 /* One more pointer at the end of an array of `n`. */
 static bool append(void ***array, uint32_t n, void *item)
 {

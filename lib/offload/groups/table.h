@@ -116,6 +116,9 @@ void gh_table_free(struct gh_table *table);
 /* NULL: there is none. */
 struct gh_group *gh_table_find(const struct gh_table *table, uint32_t layer,
                                uint32_t module);
+/* Which of the groups it is; n_groups: none. */
+uint32_t gh_table_index(const struct gh_table *table,
+                        const struct gh_group *group);
 gh_status gh_table_add(struct gh_table *table, uint32_t layer, uint32_t module,
                        uint32_t chunk, struct gh_group **group_p,
                        gh_error *err);
