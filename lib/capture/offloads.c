@@ -76,44 +76,46 @@ static gh_status recorded(struct gh_capture *c, gh_status status,
     return status == GH_RERUN ? GH_OK : gh_fail(err, status, "%s", why->text);
 }
 
-/* A call that names tensors: in an eager pass, and in one that is recorded. */
-struct group_call {
+struct call {
     const char *name;
     bool forward;
-    gh_status (*live)(struct gh_offload *offload,
-                      const struct gh_offload_at *at, gh_offload_group *group,
-                      gh_error *err);
-    gh_status (*recorded)(struct gh_offload *offload,
-                          const struct gh_offload_at *at,
-                          gh_offload_group *group,
-                          struct gh_offload_script *script, gh_error *err);
+    gh_offload_eager_fn *eager;
+    gh_offload_recorded_fn *recorded;
 };
 
-static gh_status call_for_group(struct gh_capture *c,
-                                const struct group_call *call,
-                                gh_offload_group *group, gh_error *err)
+static gh_status call_in_context(struct gh_capture *c, const struct call *call,
+                                 gh_offload_group *group, gh_error *err)
 {
     const struct gh_offload_at at = at_of(c);
-    gh_status status = check_call(c, call->name, call->forward, err);
+    struct gh_device_before before = gh_device_enter(c->dev);
+    gh_status status;
     gh_error why;
 
-    if (status != GH_OK) {
-        return status;
-    }
     if (c->open.action != GH_ACTION_RECORD) {
-        return call->live(c->offload, &at, group, err);
+        status = call->eager(c->offload, &at, group, err);
+    } else {
+        status = call->recorded(c->offload, &at, group, &c->open.entry->script,
+                                &why);
+        status = recorded(c, status, &why, err);
     }
-    status = call->recorded(c->offload, &at, group, &c->open.entry->script,
-                            &why);
-    return recorded(c, status, &why, err);
+    gh_device_leave(c->dev, before);
+    return status;
+}
+
+static gh_status call_for_group(struct gh_capture *c, const struct call *call,
+                                gh_offload_group *group, gh_error *err)
+{
+    const gh_status status = check_call(c, call->name, call->forward, err);
+
+    return status == GH_OK ? call_in_context(c, call, group, err) : status;
 }
 
 gh_status gh_capture_save(struct gh_capture *c, gh_offload_group *group,
                           gh_error *err)
 {
-    static const struct group_call call = { "gh_offload_save", true,
-                                            gh_offload_save_eager,
-                                            gh_offload_save_recorded };
+    static const struct call call = { "gh_offload_save", true,
+                                      gh_offload_save_eager,
+                                      gh_offload_save_recorded };
 
     return call_for_group(c, &call, group, err);
 }
@@ -121,42 +123,11 @@ gh_status gh_capture_save(struct gh_capture *c, gh_offload_group *group,
 gh_status gh_capture_load(struct gh_capture *c, gh_offload_group *group,
                           gh_error *err)
 {
-    static const struct group_call call = { "gh_offload_load", false,
-                                            gh_offload_load_eager,
-                                            gh_offload_load_recorded };
+    static const struct call call = { "gh_offload_load", false,
+                                      gh_offload_load_eager,
+                                      gh_offload_load_recorded };
 
     return call_for_group(c, &call, group, err);
-}
-
-/* A call that ends what those have begun. */
-struct end_call {
-    const char *name;
-    bool forward;
-    gh_status (*live)(struct gh_offload *offload,
-                      const struct gh_offload_at *at, uint32_t layer,
-                      uint32_t module, gh_error *err);
-    gh_status (*recorded)(struct gh_offload *offload,
-                          const struct gh_offload_at *at, uint32_t layer,
-                          uint32_t module, struct gh_offload_script *script,
-                          gh_error *err);
-};
-
-static gh_status end_group(struct gh_capture *c, const struct end_call *call,
-                           uint32_t layer, uint32_t module, gh_error *err)
-{
-    const struct gh_offload_at at = at_of(c);
-    gh_status status = check_call(c, call->name, call->forward, err);
-    gh_error why;
-
-    if (status != GH_OK) {
-        return status;
-    }
-    if (c->open.action != GH_ACTION_RECORD) {
-        return call->live(c->offload, &at, layer, module, err);
-    }
-    status = call->recorded(c->offload, &at, layer, module,
-                            &c->open.entry->script, &why);
-    return recorded(c, status, &why, err);
 }
 
 /* Tells the host of all loans that have ended.  Allowed in the middle of a
@@ -170,10 +141,12 @@ static void tell_ended(struct gh_capture *c)
     }
 }
 
-static gh_status call_for_end(struct gh_capture *c, const struct end_call *call,
+/* A call that ends what those have begun. */
+static gh_status call_for_end(struct gh_capture *c, const struct call *call,
                               uint32_t layer, uint32_t module, gh_error *err)
 {
-    gh_status status = end_group(c, call, layer, module, err);
+    gh_offload_group group = { .layer = layer, .module = module };
+    const gh_status status = call_for_group(c, call, &group, err);
 
     if (c->offload != NULL) {
         tell_ended(c);
@@ -184,9 +157,9 @@ static gh_status call_for_end(struct gh_capture *c, const struct end_call *call,
 gh_status gh_capture_commit(struct gh_capture *c, uint32_t layer,
                             uint32_t module, gh_error *err)
 {
-    static const struct end_call call = { "gh_offload_commit", true,
-                                          gh_offload_commit_eager,
-                                          gh_offload_commit_recorded };
+    static const struct call call = { "gh_offload_commit", true,
+                                      gh_offload_commit_eager,
+                                      gh_offload_commit_recorded };
 
     return call_for_end(c, &call, layer, module, err);
 }
@@ -194,9 +167,9 @@ gh_status gh_capture_commit(struct gh_capture *c, uint32_t layer,
 gh_status gh_capture_release(struct gh_capture *c, uint32_t layer,
                              uint32_t module, gh_error *err)
 {
-    static const struct end_call call = { "gh_offload_release", false,
-                                          gh_offload_release_eager,
-                                          gh_offload_release_recorded };
+    static const struct call call = { "gh_offload_release", false,
+                                      gh_offload_release_eager,
+                                      gh_offload_release_recorded };
 
     return call_for_end(c, &call, layer, module, err);
 }

@@ -8,43 +8,23 @@
 
 #include "offload/groups/state.h"
 
-/* eager_save.c, eager_load.c: of a pass that runs eagerly.  script.c: the same
- * of one that is recorded, which `script` belongs to. */
-gh_status gh_offload_save_eager(struct gh_offload *offload,
-                                const struct gh_offload_at *at,
-                                gh_offload_group *wanted, gh_error *err);
-gh_status gh_offload_commit_eager(struct gh_offload *offload,
-                                  const struct gh_offload_at *at,
-                                  uint32_t layer, uint32_t module,
-                                  gh_error *err);
-gh_status gh_offload_load_eager(struct gh_offload *offload,
-                                const struct gh_offload_at *at,
-                                gh_offload_group *wanted, gh_error *err);
-gh_status gh_offload_release_eager(struct gh_offload *offload,
-                                   const struct gh_offload_at *at,
-                                   uint32_t layer, uint32_t module,
-                                   gh_error *err);
-
-gh_status gh_offload_save_recorded(struct gh_offload *offload,
-                                   const struct gh_offload_at *at,
-                                   gh_offload_group *wanted,
-                                   struct gh_offload_script *script,
-                                   gh_error *err);
-gh_status gh_offload_commit_recorded(struct gh_offload *offload,
-                                     const struct gh_offload_at *at,
-                                     uint32_t layer, uint32_t module,
-                                     struct gh_offload_script *script,
-                                     gh_error *err);
-gh_status gh_offload_load_recorded(struct gh_offload *offload,
-                                   const struct gh_offload_at *at,
-                                   gh_offload_group *wanted,
-                                   struct gh_offload_script *script,
-                                   gh_error *err);
-gh_status gh_offload_release_recorded(struct gh_offload *offload,
+/* What the host asks for a group, with the device's context.  Of a commit or a
+ * release the layer and the module are read alone. */
+typedef gh_status gh_offload_eager_fn(struct gh_offload *offload,
                                       const struct gh_offload_at *at,
-                                      uint32_t layer, uint32_t module,
-                                      struct gh_offload_script *script,
-                                      gh_error *err);
+                                      gh_offload_group *wanted, gh_error *err);
+typedef gh_status gh_offload_recorded_fn(struct gh_offload *offload,
+                                         const struct gh_offload_at *at,
+                                         gh_offload_group *wanted,
+                                         struct gh_offload_script *script,
+                                         gh_error *err);
+
+/* eager_save.c, eager_load.c: of a pass that runs eagerly. */
+gh_offload_eager_fn gh_offload_save_eager, gh_offload_commit_eager,
+    gh_offload_load_eager, gh_offload_release_eager;
+/* script.c: the same of one that is recorded, which `script` belongs to. */
+gh_offload_recorded_fn gh_offload_save_recorded, gh_offload_commit_recorded,
+    gh_offload_load_recorded, gh_offload_release_recorded;
 
 /* Around a launch.  Before it: the graph's buffers are free to be written, and
  * what it reads is on its way; failing, nothing has changed and the graph must

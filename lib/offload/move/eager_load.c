@@ -86,8 +86,9 @@ static gh_status check_tensors(const struct gh_offload *o,
                : gh_group_refuse_tensors(o, i, wanted, err);
 }
 
-static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
-                      gh_offload_group *wanted, gh_error *err)
+gh_status gh_offload_load_eager(struct gh_offload *o,
+                                const struct gh_offload_at *at,
+                                gh_offload_group *wanted, gh_error *err)
 {
     struct gh_instance *i;
     gh_status status =
@@ -146,11 +147,13 @@ static gh_status finish(struct gh_offload *o, struct gh_instance *i,
     return GH_OK;
 }
 
-static gh_status release(struct gh_offload *o, const struct gh_offload_at *at,
-                         uint32_t layer, uint32_t module, gh_error *err)
+gh_status gh_offload_release_eager(struct gh_offload *o,
+                                   const struct gh_offload_at *at,
+                                   gh_offload_group *wanted, gh_error *err)
 {
     struct gh_instance *i;
-    gh_status status = gh_group_saved(o, at, layer, module, &i, err);
+    gh_status status =
+        gh_group_saved(o, at, wanted->layer, wanted->module, &i, err);
 
     if (status != GH_OK) {
         return status;
@@ -184,31 +187,6 @@ gh_status gh_offload_compared(struct gh_offload *o, uint64_t pass,
             status = finish(o, i, err);
         }
     }
-    gh_device_leave(o->dev, before);
-    return status;
-}
-
-/* ---- with the device's context ----------------------------------------- */
-
-gh_status gh_offload_load_eager(struct gh_offload *o,
-                                const struct gh_offload_at *at,
-                                gh_offload_group *wanted, gh_error *err)
-{
-    struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = load(o, at, wanted, err);
-
-    gh_device_leave(o->dev, before);
-    return status;
-}
-
-gh_status gh_offload_release_eager(struct gh_offload *o,
-                                   const struct gh_offload_at *at,
-                                   uint32_t layer, uint32_t module,
-                                   gh_error *err)
-{
-    struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = release(o, at, layer, module, err);
-
     gh_device_leave(o->dev, before);
     return status;
 }

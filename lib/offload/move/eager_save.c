@@ -177,8 +177,9 @@ static void begin_flight(struct gh_instance *i, const struct gh_offload_at *at,
     gh_host_owned_forget(i);
 }
 
-static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
-                      gh_offload_group *wanted, gh_error *err)
+gh_status gh_offload_save_eager(struct gh_offload *o,
+                                const struct gh_offload_at *at,
+                                gh_offload_group *wanted, gh_error *err)
 {
     const bool own = gh_is_host_owned(wanted);
     const bool lent = own && gh_group_is_lent(o, wanted);
@@ -288,11 +289,13 @@ static gh_status mark_filled(struct gh_offload *o, const struct gh_instance *i,
     return status;
 }
 
-static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
-                        uint32_t layer, uint32_t module, gh_error *err)
+gh_status gh_offload_commit_eager(struct gh_offload *o,
+                                  const struct gh_offload_at *at,
+                                  gh_offload_group *wanted, gh_error *err)
 {
     struct gh_instance *i;
-    gh_status status = gh_group_saved(o, at, layer, module, &i, err);
+    gh_status status =
+        gh_group_saved(o, at, wanted->layer, wanted->module, &i, err);
 
     if (status != GH_OK) {
         return status;
@@ -327,29 +330,4 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
     gh_move_link(o, i);
     i->state = GH_INSTANCE_AWAY;
     return GH_OK;
-}
-
-/* ---- with the device's context ----------------------------------------- */
-
-gh_status gh_offload_save_eager(struct gh_offload *o,
-                                const struct gh_offload_at *at,
-                                gh_offload_group *wanted, gh_error *err)
-{
-    struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = save(o, at, wanted, err);
-
-    gh_device_leave(o->dev, before);
-    return status;
-}
-
-gh_status gh_offload_commit_eager(struct gh_offload *o,
-                                  const struct gh_offload_at *at,
-                                  uint32_t layer, uint32_t module,
-                                  gh_error *err)
-{
-    struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = commit(o, at, layer, module, err);
-
-    gh_device_leave(o->dev, before);
-    return status;
 }

@@ -151,10 +151,11 @@ static bool is_ringed(struct gh_offload *o,
     return i->ringed;
 }
 
-static gh_status record_save(struct gh_offload *o,
-                             const struct gh_offload_at *at,
-                             gh_offload_group *wanted,
-                             struct gh_offload_script *script, gh_error *err)
+gh_status gh_offload_save_recorded(struct gh_offload *o,
+                                   const struct gh_offload_at *at,
+                                   gh_offload_group *wanted,
+                                   struct gh_offload_script *script,
+                                   gh_error *err)
 {
     struct gh_offload_step step = { .verb = GH_OFFLOAD_SAVE };
     struct gh_size_class *size_class = NULL;
@@ -276,15 +277,15 @@ static gh_status find_end(const struct gh_offload *o,
 /* A commit or a release: records that the group's buffer is filled, or read. */
 static gh_status record_end(struct gh_offload *o,
                             const struct gh_offload_at *at,
-                            enum gh_offload_verb verb, uint32_t layer,
-                            uint32_t module, struct gh_offload_script *script,
-                            gh_error *err)
+                            enum gh_offload_verb verb,
+                            const gh_offload_group *wanted,
+                            struct gh_offload_script *script, gh_error *err)
 {
     const bool commits = verb == GH_OFFLOAD_COMMIT;
     struct gh_offload_step step = { .verb = verb };
     const struct gh_ring_buffer *oldest = NULL;
-    gh_status status =
-        gh_group_saved(o, at, layer, module, &step.instance, err);
+    gh_status status = gh_group_saved(o, at, wanted->layer, wanted->module,
+                                      &step.instance, err);
 
     if (status == GH_OK) {
         step.alone = is_alone(script, step.instance,
@@ -321,6 +322,24 @@ static gh_status record_end(struct gh_offload *o,
     }
     step.instance->recorded |= step.alone && step.instance->stays != 0;
     return status == GH_OK ? gh_offload_script_add(script, step, err) : status;
+}
+
+gh_status gh_offload_commit_recorded(struct gh_offload *o,
+                                     const struct gh_offload_at *at,
+                                     gh_offload_group *wanted,
+                                     struct gh_offload_script *script,
+                                     gh_error *err)
+{
+    return record_end(o, at, GH_OFFLOAD_COMMIT, wanted, script, err);
+}
+
+gh_status gh_offload_release_recorded(struct gh_offload *o,
+                                      const struct gh_offload_at *at,
+                                      gh_offload_group *wanted,
+                                      struct gh_offload_script *script,
+                                      gh_error *err)
+{
+    return record_end(o, at, GH_OFFLOAD_RELEASE, wanted, script, err);
 }
 
 /* Settles where the graph reads a group that lies in the library's memory. */
@@ -367,10 +386,11 @@ static void lay_out(const struct gh_offload *o,
     }
 }
 
-static gh_status record_load(struct gh_offload *o,
-                             const struct gh_offload_at *at,
-                             gh_offload_group *wanted,
-                             struct gh_offload_script *script, gh_error *err)
+gh_status gh_offload_load_recorded(struct gh_offload *o,
+                                   const struct gh_offload_at *at,
+                                   gh_offload_group *wanted,
+                                   struct gh_offload_script *script,
+                                   gh_error *err)
 {
     struct gh_offload_step step = { .verb = GH_OFFLOAD_LOAD };
     struct gh_instance *i;
@@ -408,64 +428,4 @@ static gh_status record_load(struct gh_offload *o,
     i->recorded |= step.host_memory == NULL || step.stays != 0;
     lay_out(o, &step, wanted);
     return GH_OK;
-}
-
-/* ---- with the device's context ------------------------------------------- */
-
-typedef gh_status record_fn(struct gh_offload *o,
-                            const struct gh_offload_at *at,
-                            gh_offload_group *wanted,
-                            struct gh_offload_script *script, gh_error *err);
-
-static gh_status in_context(record_fn *record, struct gh_offload *o,
-                            const struct gh_offload_at *at,
-                            gh_offload_group *wanted,
-                            struct gh_offload_script *script, gh_error *err)
-{
-    struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = record(o, at, wanted, script, err);
-
-    gh_device_leave(o->dev, before);
-    return status;
-}
-
-gh_status gh_offload_save_recorded(struct gh_offload *o,
-                                   const struct gh_offload_at *at,
-                                   gh_offload_group *wanted,
-                                   struct gh_offload_script *script,
-                                   gh_error *err)
-{
-    return in_context(record_save, o, at, wanted, script, err);
-}
-
-gh_status gh_offload_commit_recorded(struct gh_offload *o,
-                                     const struct gh_offload_at *at,
-                                     uint32_t layer, uint32_t module,
-                                     struct gh_offload_script *script,
-                                     gh_error *err)
-{
-    struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status =
-        record_end(o, at, GH_OFFLOAD_COMMIT, layer, module, script, err);
-
-    gh_device_leave(o->dev, before);
-    return status;
-}
-
-gh_status gh_offload_load_recorded(struct gh_offload *o,
-                                   const struct gh_offload_at *at,
-                                   gh_offload_group *wanted,
-                                   struct gh_offload_script *script,
-                                   gh_error *err)
-{
-    return in_context(record_load, o, at, wanted, script, err);
-}
-
-gh_status gh_offload_release_recorded(struct gh_offload *o,
-                                      const struct gh_offload_at *at,
-                                      uint32_t layer, uint32_t module,
-                                      struct gh_offload_script *script,
-                                      gh_error *err)
-{
-    return record_end(o, at, GH_OFFLOAD_RELEASE, layer, module, script, err);
 }

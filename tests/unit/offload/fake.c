@@ -469,8 +469,9 @@ gh_status save(uint32_t layer, uint32_t microbatch)
 gh_status commit(uint32_t layer, uint32_t microbatch)
 {
     const struct gh_offload_at where = at(layer, microbatch);
+    gh_offload_group group = group_of(layer, NULL);
 
-    return gh_offload_commit_eager(o, &where, layer, GH_MODULE_MLP, &err);
+    return gh_offload_commit_eager(o, &where, &group, &err);
 }
 
 gh_status load(uint32_t layer, uint32_t microbatch)
@@ -485,8 +486,9 @@ gh_status load(uint32_t layer, uint32_t microbatch)
 gh_status release(uint32_t layer, uint32_t microbatch)
 {
     const struct gh_offload_at where = at(layer, microbatch);
+    gh_offload_group group = group_of(layer, NULL);
 
-    return gh_offload_release_eager(o, &where, layer, GH_MODULE_MLP, &err);
+    return gh_offload_release_eager(o, &where, &group, &err);
 }
 
 struct gh_instance *instance(uint32_t layer, uint32_t microbatch)

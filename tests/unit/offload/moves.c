@@ -345,13 +345,14 @@ static void test_a_copy_back_is_given_up(void)
 static void test_a_release_is_given_up(void)
 {
     struct gh_offload_at where = at(0, 0);
+    gh_offload_group group = group_of(0, NULL);
 
     begin_profiled(NULL);
     save(0, 0);
     commit(0, 0);
     load(0, 0);
     where.compares = true;
-    gh_offload_release_eager(o, &where, 0, GH_MODULE_MLP, &err);
+    gh_offload_release_eager(o, &where, &group, &err);
     called();
     gh_offload_end_step(o, &err);
     are("the buffer of a release that is given up is free once it was read",
@@ -516,7 +517,7 @@ static void test_evaluations_are_no_flights(void)
 
             where.forward_only = true;
             gh_offload_save_eager(o, &where, &group, &err);
-            gh_offload_commit_eager(o, &where, layer, GH_MODULE_MLP, &err);
+            gh_offload_commit_eager(o, &where, &group, &err);
         }
     }
     ok(instance(0, 0)->used && !instance(0, 1)->used,

@@ -27,9 +27,9 @@ static gh_status record_save(uint32_t layer, uint64_t bytes)
 static gh_status record_commit(uint32_t layer)
 {
     const struct gh_offload_at where = at(layer, 0);
+    gh_offload_group group = group_of(layer, NULL);
 
-    return gh_offload_commit_recorded(o, &where, layer, GH_MODULE_MLP, &script,
-                                      &err);
+    return gh_offload_commit_recorded(o, &where, &group, &script, &err);
 }
 
 static gh_status record_load(uint32_t layer)
@@ -44,9 +44,9 @@ static gh_status record_load(uint32_t layer)
 static gh_status record_release(uint32_t layer)
 {
     const struct gh_offload_at where = at(layer, 0);
+    gh_offload_group group = group_of(layer, NULL);
 
-    return gh_offload_release_recorded(o, &where, layer, GH_MODULE_MLP, &script,
-                                       &err);
+    return gh_offload_release_recorded(o, &where, &group, &script, &err);
 }
 
 static gh_status launch(uint32_t microbatch)
@@ -197,9 +197,8 @@ static gh_status save_host_owned(uint32_t layer)
 
     group.flags = GH_OFFLOAD_OWN;
     status = gh_offload_save_eager(o, &where, &group, &err);
-    return status == GH_OK
-               ? gh_offload_commit_eager(o, &where, layer, GH_MODULE_MLP, &err)
-               : status;
+    return status == GH_OK ? gh_offload_commit_eager(o, &where, &group, &err)
+                           : status;
 }
 
 static void test_a_load_of_the_hosts_own(void)
