@@ -218,34 +218,35 @@ CUresult strm_destroy(CUstream stream)
     return ctx->sticky;
 }
 
+/* The stream of a question, whose answer is to be written there. */
+static CUresult asked(CUstream handle, const void *answer_p, CUstream *stream_p)
+{
+    const CUresult code = find(handle, stream_p);
+
+    return code == CUDA_SUCCESS && answer_p == NULL ? CUDA_ERROR_INVALID_VALUE
+                                                    : code;
+}
+
 CUresult strm_priority(CUstream handle, int *priority_p)
 {
     CUstream stream;
-    CUresult code = find(handle, &stream);
+    const CUresult code = asked(handle, priority_p, &stream);
 
-    if (code != CUDA_SUCCESS) {
-        return code;
+    if (code == CUDA_SUCCESS) {
+        *priority_p = stream->priority;
     }
-    if (priority_p == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *priority_p = stream->priority;
-    return CUDA_SUCCESS;
+    return code;
 }
 
 CUresult strm_ctx(CUstream handle, CUcontext *ctx_p)
 {
     CUstream stream;
-    CUresult code = find(handle, &stream);
+    const CUresult code = asked(handle, ctx_p, &stream);
 
-    if (code != CUDA_SUCCESS) {
-        return code;
+    if (code == CUDA_SUCCESS) {
+        *ctx_p = stream->ctx;
     }
-    if (ctx_p == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *ctx_p = stream->ctx;
-    return CUDA_SUCCESS;
+    return code;
 }
 
 /* Asks for the state of a capture.  That takes no place in the stream, so other
