@@ -96,3 +96,50 @@ softcuda_counts counts(void)
     soft.count(&c);
     return c;
 }
+
+void reported(uint64_t expected, const char *what)
+{
+    drv.cuCtxSynchronize();
+    is_int(unwritten(), expected, "%s is %s", what,
+           expected != 0 ? "reported" : "not reported");
+}
+
+bool unwritten_says(const char *text)
+{
+    return unwritten_read(0) != NULL && strstr(unwritten_read(0), text) != NULL;
+}
+
+/* ---- kernels ------------------------------------------------------------- */
+
+const uint32_t kernel_params[2] = { 8, 8 };
+
+void *kernel_at(void *param)
+{
+    return (void *)(uintptr_t) * (CUdeviceptr *)param;
+}
+
+void kernel_copy(const softcuda_launch *launch, void *const *params)
+{
+    (void)launch;
+    memmove(kernel_at(params[0]), kernel_at(params[1]), KERNEL_BYTES);
+}
+
+void kernel_nothing(const softcuda_launch *launch, void *const *params)
+{
+    (void)launch;
+    (void)params;
+}
+
+void kernel_copy_touch(const softcuda_launch *launch, void *const *params,
+                       softcuda_touch_fn touch, void *sink)
+{
+    kernel_look_touch(launch, params, touch, sink);
+    touch(sink, kernel_at(params[0]), KERNEL_BYTES, SOFTCUDA_COPY_TO);
+}
+
+void kernel_look_touch(const softcuda_launch *launch, void *const *params,
+                       softcuda_touch_fn touch, void *sink)
+{
+    (void)launch;
+    touch(sink, kernel_at(params[1]), KERNEL_BYTES, SOFTCUDA_COPY_FROM);
+}

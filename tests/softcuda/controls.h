@@ -37,4 +37,21 @@ uint64_t unwritten(void);
 const char *unwritten_read(uint64_t i);
 softcuda_counts counts(void);
 
+/* A point: so many reads of what nothing has written, of `what`. */
+void reported(uint64_t expected, const char *what);
+/* Whether the first of them has these words. */
+bool unwritten_says(const char *text);
+
+/* For kernels of two addresses of so many bytes: the first is copied to, or
+ * nothing is done, and the second is copied from. */
+#define KERNEL_BYTES 64
+extern const uint32_t kernel_params[2];
+void *kernel_at(void *param);
+void kernel_copy(const softcuda_launch *launch, void *const *params);
+void kernel_nothing(const softcuda_launch *launch, void *const *params);
+void kernel_copy_touch(const softcuda_launch *launch, void *const *params,
+                       softcuda_touch_fn touch, void *sink);
+void kernel_look_touch(const softcuda_launch *launch, void *const *params,
+                       softcuda_touch_fn touch, void *sink);
+
 #endif

@@ -13,64 +13,28 @@ struct attributes {
     unsigned int flags;
 };
 
-enum {
-    BYTES = 64
-};
-
 static CUresult (*batch_call)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t,
                               struct attributes *, size_t *, size_t, size_t *,
                               CUstream);
 static CUmodule module;
 static CUfunction copy, look, use;
-static CUdeviceptr first, second; /* BYTES bytes each, new in every test, */
+static CUdeviceptr first,
+    second; /* KERNEL_BYTES bytes each, new in every test, */
 static char *host;                /* and so is this, which is pinned */
 
 /* ---- kernels that read pinned memory ------------------------------------ */
-
-static void *at(void *param)
-{
-    return (void *)(uintptr_t) * (CUdeviceptr *)param;
-}
-
-static void copy_run(const softcuda_launch *launch, void *const *params)
-{
-    (void)launch;
-    memmove(at(params[0]), at(params[1]), BYTES);
-}
-
-static void copy_touch(const softcuda_launch *launch, void *const *params,
-                       softcuda_touch_fn touch, void *sink)
-{
-    (void)launch;
-    touch(sink, at(params[1]), BYTES, SOFTCUDA_COPY_FROM);
-    touch(sink, at(params[0]), BYTES, SOFTCUDA_COPY_TO);
-}
-
-static void nothing_run(const softcuda_launch *launch, void *const *params)
-{
-    (void)launch;
-    (void)params;
-}
-
-static void look_touch(const softcuda_launch *launch, void *const *params,
-                       softcuda_touch_fn touch, void *sink)
-{
-    (void)launch;
-    touch(sink, at(params[1]), BYTES, SOFTCUDA_COPY_FROM);
-}
 
 static void use_touch(const softcuda_launch *launch, void *const *params,
                       softcuda_touch_fn touch, void *sink)
 {
     (void)launch;
-    touch(sink, at(params[1]), BYTES, SOFTCUDA_READ);
+    touch(sink, kernel_at(params[1]), KERNEL_BYTES, SOFTCUDA_READ);
 }
 
-static const uint32_t two_addresses[] = { 8, 8 };
 static const softcuda_kernel kernels[] = {
-    { "copy", 2, two_addresses, copy_run, copy_touch, NULL },
-    { "look", 2, two_addresses, nothing_run, look_touch, NULL },
-    { "use", 2, two_addresses, nothing_run, use_touch, NULL },
+    { "copy", 2, kernel_params, kernel_copy, kernel_copy_touch, NULL },
+    { "look", 2, kernel_params, kernel_nothing, kernel_look_touch, NULL },
+    { "use", 2, kernel_params, kernel_nothing, use_touch, NULL },
 };
 static const softcuda_image image = { SOFTCUDA_IMAGE_MAGIC, 3, 0, kernels };
 
@@ -84,18 +48,11 @@ static void renew(void)
     drv.cuMemFree(first);
     drv.cuMemFree(second);
     drv.cuMemFreeHost(host);
-    drv.cuMemAlloc(&first, BYTES);
-    drv.cuMemAlloc(&second, BYTES);
-    drv.cuMemAllocHost(&address, BYTES);
+    drv.cuMemAlloc(&first, KERNEL_BYTES);
+    drv.cuMemAlloc(&second, KERNEL_BYTES);
+    drv.cuMemAllocHost(&address, KERNEL_BYTES);
     host = address;
     configure("SEED=0");
-}
-
-static void reported(uint64_t expected, const char *what)
-{
-    drv.cuCtxSynchronize();
-    is_int(unwritten(), expected, "%s is %s", what,
-           expected != 0 ? "reported" : "not reported");
 }
 
 /* What came before was reported, and nothing since. */
@@ -103,11 +60,6 @@ static void no_more(uint64_t before, const char *what)
 {
     drv.cuCtxSynchronize();
     is_int(unwritten(), before, "%s is not reported", what);
-}
-
-static bool says(const char *text)
-{
-    return unwritten_read(0) != NULL && strstr(unwritten_read(0), text) != NULL;
 }
 
 static void to_device(unsigned from, unsigned bytes)
@@ -123,32 +75,33 @@ static CUdeviceptr host_at(unsigned offset)
 static void test_copies(void)
 {
     renew();
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     reported(1, "a copy of new pinned memory to the device");
-    ok(says("copy HtoD on stream ") &&
-           says(" reads bytes 0..64 of pinned allocation ") &&
-           says(" (64 bytes), which nothing has written"),
+    ok(unwritten_says("copy HtoD on stream ") &&
+           unwritten_says(" reads bytes 0..64 of pinned allocation ") &&
+           unwritten_says(" (64 bytes), which nothing has written"),
        "the report names the copy, the bytes and the allocation: %s",
        unwritten_read(0));
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     no_more(1, "the same copy again");
-    drv.cuMemcpyDtoHAsync(pinned, first, BYTES, side);
+    drv.cuMemcpyDtoHAsync(pinned, first, KERNEL_BYTES, side);
     no_more(1, "a read of what was copied");
 
-    memset(host, 0, BYTES);
+    memset(host, 0, KERNEL_BYTES);
     to_device(8, 24);
     no_more(1, "what the host has written, zeros too,");
     renew();
-    drv.cuMemcpyHtoD(first, host, BYTES);
+    drv.cuMemcpyHtoD(first, host, KERNEL_BYTES);
     reported(1, "a copy that waits");
     renew();
-    drv.cuMemcpyAsync(first, host_at(0), BYTES, side);
+    drv.cuMemcpyAsync(first, host_at(0), KERNEL_BYTES, side);
     reported(1, "a copy that finds out where its ends are");
     renew();
-    drv.cuMemcpyHtoDAsync(host_at(0), pinned, BYTES / 2, side);
-    drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)pinned, host_at(0), BYTES, side);
+    drv.cuMemcpyHtoDAsync(host_at(0), pinned, KERNEL_BYTES / 2, side);
+    drv.cuMemcpyAsync((CUdeviceptr)(uintptr_t)pinned, host_at(0), KERNEL_BYTES,
+                      side);
     reported(1, "a copy within pinned memory");
-    ok(says(" bytes 32..64 of "), "where no copy has written: %s",
+    ok(unwritten_says(" bytes 32..64 of "), "where no copy has written: %s",
        unwritten_read(0));
 }
 
@@ -166,8 +119,8 @@ static void test_a_batch(void)
     }
     batch_call(dsts, srcs, sizes, 2, &attributes, &index, 1, &fail, side);
     reported(1, "a copy of a batch");
-    ok(says(" bytes 48..64 of pinned "), "the one that is missing a part: %s",
-       unwritten_read(0));
+    ok(unwritten_says(" bytes 48..64 of pinned "),
+       "the one that is missing a part: %s", unwritten_read(0));
 }
 
 static void read_pinned(CUfunction function)
@@ -185,10 +138,11 @@ static void test_kernels(void)
     reported(0, "a kernel that only looks at new pinned memory");
     read_pinned(use);
     reported(1, "a kernel that reads it");
-    ok(says("use on stream "), "the report names it: %s", unwritten_read(0));
+    ok(unwritten_says("use on stream "), "the report names it: %s",
+       unwritten_read(0));
     read_pinned(copy);
     reported(2, "a kernel that copies it to the device");
-    memset(host, 0, BYTES);
+    memset(host, 0, KERNEL_BYTES);
     read_pinned(use);
     read_pinned(copy);
     no_more(2, "what the host has written");
@@ -197,25 +151,25 @@ static void test_kernels(void)
 static void test_what_writes(void)
 {
     renew();
-    drv.cuMemsetD8Async(first, 1, BYTES, side);
+    drv.cuMemsetD8Async(first, 1, KERNEL_BYTES, side);
     drv.cuMemcpyDtoHAsync(host, first, 16, side);
     drv.cuMemcpyHtoDAsync(host_at(16), pinned, 16, side);
     drv.cuMemsetD8Async(host_at(32), 1, 16, side);
     memset(host + 48, 1, 16);
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     reported(0, "what copies, memsets and the host have written");
 
     /* What an operation writes is written, whatever it writes. */
     renew();
-    memcpy(pinned, host, BYTES);
-    drv.cuMemcpyHtoDAsync(host_at(0), pinned, BYTES, side);
-    to_device(0, BYTES);
+    memcpy(pinned, host, KERNEL_BYTES);
+    drv.cuMemcpyHtoDAsync(host_at(0), pinned, KERNEL_BYTES, side);
+    to_device(0, KERNEL_BYTES);
     reported(0, "what an operation has written, new memory's bytes too,");
 
     /* Bytes of another place, or of another allocation. */
     renew();
-    memmove(host, host + 16, BYTES - 16);
-    to_device(0, BYTES - 16);
+    memmove(host, host + 16, KERNEL_BYTES - 16);
+    to_device(0, KERNEL_BYTES - 16);
     reported(0, "what the host has moved there from another place");
 }
 
@@ -224,23 +178,25 @@ static void test_parts(void)
     renew();
     memset(host, 0, 16);
     memset(host + 32, 0, 32);
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     reported(1, "what is missing in the middle");
-    ok(says(" bytes 16..32 of "), "where it is: %s", unwritten_read(0));
+    ok(unwritten_says(" bytes 16..32 of "), "where it is: %s",
+       unwritten_read(0));
     renew();
     memset(host, 0, 16);
     drv.cuMemsetD8Async(host_at(16), 1, 16, side);
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     reported(1, "what is missing behind what an operation has written");
-    ok(says(" bytes 32..64 of "), "where it is: %s", unwritten_read(0));
+    ok(unwritten_says(" bytes 32..64 of "), "where it is: %s",
+       unwritten_read(0));
 
     renew();
     memset(host, 0, 8);
     memset(host + 16, 0, 9);
     memset(host + 41, 0, 3);
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     reported(1, "what the host has not written");
-    ok(says(" bytes 48..64 of "),
+    ok(unwritten_says(" bytes 48..64 of "),
        "padding of 15 bytes is none, and a word with one byte written is "
        "written: %s",
        unwritten_read(0));
@@ -256,30 +212,31 @@ static void test_parts(void)
     reported(1, "8 bytes, when they are all that is copied,");
     to_device(49, 14);
     no_more(1, "a copy of 14 bytes that are parts of two words");
-    ok(says(" bytes 40..48 of "), "where they are: %s", unwritten_read(0));
+    ok(unwritten_says(" bytes 40..48 of "), "where they are: %s",
+       unwritten_read(0));
 }
 
 /* Two allocations that live side by side, under each seed. */
 static void test_what_it_begins_with(void)
 {
-    unsigned char before[BYTES + 3] = { 0 }, *a, *b;
+    unsigned char before[KERNEL_BYTES + 3] = { 0 }, *a, *b;
     void *address;
     unsigned same = 0;
 
     for (unsigned seed = 0; seed < 4; seed++) {
         renew();
         configure("SEED=%u", seed);
-        drv.cuMemAllocHost(&address, BYTES + 3);
+        drv.cuMemAllocHost(&address, KERNEL_BYTES + 3);
         a = address;
-        drv.cuMemAllocHost(&address, BYTES + 3);
+        drv.cuMemAllocHost(&address, KERNEL_BYTES + 3);
         b = address;
         same += memcmp(a, b, 8) == 0 || memcmp(a, a + 8, 8) == 0 ||
-                memcmp(a + BYTES, b + BYTES, 3) == 0 ||
+                memcmp(a + KERNEL_BYTES, b + KERNEL_BYTES, 3) == 0 ||
                 (seed != 0 && memcmp(a, before, 8) == 0);
-        memcpy(before, a, BYTES + 3);
-        drv.cuMemcpyHtoDAsync(first, a, BYTES, side);
+        memcpy(before, a, KERNEL_BYTES + 3);
+        drv.cuMemcpyHtoDAsync(first, a, KERNEL_BYTES, side);
         configure("SEED=%u", seed + 1);
-        drv.cuMemcpyHtoDAsync(first, b, BYTES, side);
+        drv.cuMemcpyHtoDAsync(first, b, KERNEL_BYTES, side);
         reported(1, "new pinned memory of another seed");
         drv.cuMemFreeHost(a);
         drv.cuMemFreeHost(b);
@@ -301,7 +258,7 @@ static uint64_t first_word(unsigned seed)
     child = fork();
     if (child == 0) {
         configure("SEED=%u", seed);
-        drv.cuMemAllocHost(&address, BYTES);
+        drv.cuMemAllocHost(&address, KERNEL_BYTES);
         _exit(write(ends[1], address, sizeof(word)) != sizeof(word));
     }
     close(ends[1]);
@@ -330,12 +287,12 @@ static void test_memory_that_comes_back(void)
     void *address = NULL;
 
     renew();
-    memset(host, 0, BYTES);
-    to_device(0, BYTES);
+    memset(host, 0, KERNEL_BYTES);
+    to_device(0, KERNEL_BYTES);
     drv.cuMemFreeHost(host);
-    drv.cuMemAllocHost(&address, BYTES);
+    drv.cuMemAllocHost(&address, KERNEL_BYTES);
     host = address;
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     reported(1, "a copy of what was written before it was freed");
 }
 
@@ -343,11 +300,11 @@ static void test_reports_begin_at_any_time(void)
 {
     renew();
     configure("UNWRITTEN=0");
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     read_pinned(use);
     reported(0, "with reports off, new pinned memory");
     configure("UNWRITTEN=1");
-    to_device(0, BYTES);
+    to_device(0, KERNEL_BYTES);
     reported(1, "what is still unwritten when they begin");
 }
 

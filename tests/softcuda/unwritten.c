@@ -7,61 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    BYTES = 64
-};
-
 static CUmodule module;
 static CUfunction copy, look, scratch;
-static CUdeviceptr first, second; /* BYTES bytes each, new in every test */
+static CUdeviceptr first,
+    second; /* KERNEL_BYTES bytes each, new in every test */
 
 /* ---- kernels that say more than READ and WRITE -------------------------- */
-
-static void *at(void *param)
-{
-    return (void *)(uintptr_t) * (CUdeviceptr *)param;
-}
-
-static void copy_run(const softcuda_launch *launch, void *const *params)
-{
-    (void)launch;
-    memmove(at(params[0]), at(params[1]), BYTES);
-}
-
-static void copy_touch(const softcuda_launch *launch, void *const *params,
-                       softcuda_touch_fn touch, void *sink)
-{
-    (void)launch;
-    touch(sink, at(params[1]), BYTES, SOFTCUDA_COPY_FROM);
-    touch(sink, at(params[0]), BYTES, SOFTCUDA_COPY_TO);
-}
-
-static void nothing_run(const softcuda_launch *launch, void *const *params)
-{
-    (void)launch;
-    (void)params;
-}
-
-static void look_touch(const softcuda_launch *launch, void *const *params,
-                       softcuda_touch_fn touch, void *sink)
-{
-    (void)launch;
-    touch(sink, at(params[1]), BYTES, SOFTCUDA_COPY_FROM);
-}
 
 static void scratch_touch(const softcuda_launch *launch, void *const *params,
                           softcuda_touch_fn touch, void *sink)
 {
     (void)launch;
-    touch(sink, at(params[0]), BYTES, SOFTCUDA_WRITE);
-    touch(sink, at(params[0]), BYTES, SOFTCUDA_READ);
+    touch(sink, kernel_at(params[0]), KERNEL_BYTES, SOFTCUDA_WRITE);
+    touch(sink, kernel_at(params[0]), KERNEL_BYTES, SOFTCUDA_READ);
 }
 
-static const uint32_t two_addresses[] = { 8, 8 };
 static const softcuda_kernel kernels[] = {
-    { "copy", 2, two_addresses, copy_run, copy_touch, NULL },
-    { "look", 2, two_addresses, nothing_run, look_touch, NULL },
-    { "scratch", 2, two_addresses, nothing_run, scratch_touch, NULL },
+    { "copy", 2, kernel_params, kernel_copy, kernel_copy_touch, NULL },
+    { "look", 2, kernel_params, kernel_nothing, kernel_look_touch, NULL },
+    { "scratch", 2, kernel_params, kernel_nothing, scratch_touch, NULL },
 };
 static const softcuda_image image = { SOFTCUDA_IMAGE_MAGIC, 3, 0, kernels };
 
@@ -79,21 +43,9 @@ static void renew(void)
     drv.cuCtxSynchronize();
     drv.cuMemFree(first);
     drv.cuMemFree(second);
-    drv.cuMemAlloc(&first, BYTES);
-    drv.cuMemAlloc(&second, BYTES);
+    drv.cuMemAlloc(&first, KERNEL_BYTES);
+    drv.cuMemAlloc(&second, KERNEL_BYTES);
     configure("SEED=0");
-}
-
-static void reported(uint64_t expected, const char *what)
-{
-    drv.cuCtxSynchronize();
-    is_int(unwritten(), expected, "%s is %s", what,
-           expected != 0 ? "reported" : "not reported");
-}
-
-static bool says(const char *text)
-{
-    return unwritten_read(0) != NULL && strstr(unwritten_read(0), text) != NULL;
 }
 
 /* ---- the tests --------------------------------------------------------- */
@@ -103,9 +55,9 @@ static void test_a_kernel_reads(void)
     renew();
     launch_add(side, word(0), first + 4);
     reported(1, "a kernel's read of new memory");
-    ok(says("add on stream ") &&
-           says(" reads bytes 4..8 of device allocation ") &&
-           says(" (64 bytes), which nothing has written"),
+    ok(unwritten_says("add on stream ") &&
+           unwritten_says(" reads bytes 4..8 of device allocation ") &&
+           unwritten_says(" (64 bytes), which nothing has written"),
        "the report names the kernel, its stream, the bytes and the "
        "allocation: %s",
        unwritten_read(0));
@@ -132,14 +84,15 @@ static void test_a_graph_reads(void)
     reported(0, "a capture, which runs nothing,");
     drv.cuGraphLaunch(exec, side);
     reported(1, "a node's read of new memory");
-    ok(says(" in graph ") && says(", node 0 reads"), "the report names it");
+    ok(unwritten_says(" in graph ") && unwritten_says(", node 0 reads"),
+       "the report names it");
     drv.cuGraphExecDestroy(exec);
     drv.cuGraphDestroy(graph);
 }
 
 static void test_what_writes(void)
 {
-    char pageable[BYTES] = { 0 };
+    char pageable[KERNEL_BYTES] = { 0 };
 
     renew();
     drv.cuMemsetD8Async(first, 1, 16, side);
@@ -147,7 +100,7 @@ static void test_what_writes(void)
     drv.cuMemcpyHtoDAsync(first + 32, pinned, 16, side);
     drv.cuMemcpyDtoDAsync(first + 48, words, 12, side);
     launch_store(side, first + 60, 1);
-    drv.cuMemcpyDtoHAsync(pinned, first, BYTES, side);
+    drv.cuMemcpyDtoHAsync(pinned, first, KERNEL_BYTES, side);
     reported(0, "what memsets, copies and kernels have written");
 
     renew();
@@ -162,10 +115,10 @@ static void test_the_part_that_is_missing(void)
     drv.cuMemsetD8Async(first + 24, 1, 40, side);
     drv.cuMemcpyDtoHAsync(pinned, first + 8, 32, side);
     reported(1, "a copy to the host of a buffer that is written in part");
-    ok(says("copy DtoH") && says(" bytes 20..24 of "),
+    ok(unwritten_says("copy DtoH") && unwritten_says(" bytes 20..24 of "),
        "only what is missing is named: %s", unwritten_read(0));
     launch_store(side, first + 20, 1);
-    drv.cuMemcpyDtoHAsync(pinned, first, BYTES, side);
+    drv.cuMemcpyDtoHAsync(pinned, first, KERNEL_BYTES, side);
     reported(1, "nothing more, once it has been written,");
 }
 
@@ -173,24 +126,25 @@ static void test_copies(void)
 {
     renew();
     drv.cuMemsetD8Async(first, 1, 16, side);
-    drv.cuMemcpyDtoDAsync(second, first, BYTES, side);
+    drv.cuMemcpyDtoDAsync(second, first, KERNEL_BYTES, side);
     drv.cuMemcpyDtoHAsync(pinned, second, 16, side);
     reported(0, "a copy of memory that is written in part");
     launch_add(side, word(0), second + 16);
     reported(1, "a read of what such a copy has left unwritten");
-    ok(says(" bytes 16..20 of "), "where it was read: %s", unwritten_read(0));
+    ok(unwritten_says(" bytes 16..20 of "), "where it was read: %s",
+       unwritten_read(0));
 
     renew();
-    drv.cuMemsetD8Async(second, 1, BYTES, side);
+    drv.cuMemsetD8Async(second, 1, KERNEL_BYTES, side);
     launch(copy);
     reported(0, "a kernel that declares a copy");
     launch_add(side, word(0), second);
     reported(1, "a read of what it has copied over what was written");
 
     renew();
-    drv.cuMemsetD8Async(first, 1, BYTES, side);
+    drv.cuMemsetD8Async(first, 1, KERNEL_BYTES, side);
     launch(copy);
-    drv.cuMemcpyDtoHAsync(pinned, second, BYTES, side);
+    drv.cuMemcpyDtoHAsync(pinned, second, KERNEL_BYTES, side);
     reported(0, "a read of what it has copied from what was written");
 
     renew();
@@ -206,9 +160,9 @@ static void test_overlapping_copies(void)
     drv.cuMemcpyDtoHAsync(pinned, first, 48, side);
     reported(0, "what was moved up within its allocation");
     drv.cuMemcpyDtoDAsync(first + 32, first + 40, 24, side);
-    drv.cuMemcpyDtoHAsync(pinned, first, BYTES, side);
+    drv.cuMemcpyDtoHAsync(pinned, first, KERNEL_BYTES, side);
     reported(1, "what was moved down within its allocation");
-    ok(says(" bytes 40..64 of "), "the rest comes along: %s",
+    ok(unwritten_says(" bytes 40..64 of "), "the rest comes along: %s",
        unwritten_read(0));
 }
 
@@ -225,15 +179,15 @@ static void test_what_is_discarded(void)
     uint8_t found = 7;
 
     renew();
-    drv.cuMemsetD8Async(first, 7, BYTES, side);
+    drv.cuMemsetD8Async(first, 7, KERNEL_BYTES, side);
     is_int(discard(first + 8, 16, side), CUDA_SUCCESS, "memory is discarded");
     launch_add(side, word(0), first + 4);
     launch_add(side, word(0), first + 24);
     reported(0, "what lies around it");
     launch_add(side, word(0), first + 20);
     reported(1, "a read of it");
-    ok(says(" reads bytes 20..24 of ") &&
-           says(", which nothing has written since it was discarded"),
+    ok(unwritten_says(" reads bytes 20..24 of ") &&
+           unwritten_says(", which nothing has written since it was discarded"),
        "with what became of it: %s", unwritten_read(0));
     drv.cuMemcpyDtoH(&found, first + 8, 1);
     ok(found != 7, "and it holds something else");
@@ -242,7 +196,7 @@ static void test_what_is_discarded(void)
     launch_add(side, word(0), first + 8);
     reported(0, "a read of what was written again");
     launch_add(side, word(0), first);
-    discard(first, BYTES, other);
+    discard(first, KERNEL_BYTES, other);
     drv.cuCtxSynchronize();
     is_int(races(), 1, "a discard that does not follow a read is a race");
     ok(strstr(race(0), "discard on stream ") != NULL, "which names it: %s",
@@ -251,10 +205,10 @@ static void test_what_is_discarded(void)
     renew();
     drv.cuEventCreate(&event, 0);
     drv.cuEventRecord(event, side);
-    is_int(soft.discard((void *)(uintptr_t)first, BYTES, side, event),
+    is_int(soft.discard((void *)(uintptr_t)first, KERNEL_BYTES, side, event),
            CUDA_SUCCESS, "an event comes after a discard");
     drv.cuStreamWaitEvent(other, event, 0);
-    drv.cuMemsetD8Async(first, 7, BYTES, other);
+    drv.cuMemsetD8Async(first, 7, KERNEL_BYTES, other);
     drv.cuCtxSynchronize();
     is_int(races(), 0, "and who waits for it may write again");
     drv.cuEventDestroy(event);
@@ -263,7 +217,7 @@ static void test_what_is_discarded(void)
     begin(side);
     discard(first, 4, side);
     graph = end_graph(side);
-    drv.cuMemsetD8Async(first, 7, BYTES, side);
+    drv.cuMemsetD8Async(first, 7, KERNEL_BYTES, side);
     launch_add(side, word(0), first);
     drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
     drv.cuGraphLaunch(exec, side);
@@ -273,16 +227,16 @@ static void test_what_is_discarded(void)
     reported(1, "a read after it");
     drv.cuGraphExecDestroy(exec);
     drv.cuGraphDestroy(graph);
-    is_int(discard(first, BYTES + 1, side), CUDA_ERROR_INVALID_VALUE,
+    is_int(discard(first, KERNEL_BYTES + 1, side), CUDA_ERROR_INVALID_VALUE,
            "what is no memory cannot be discarded");
 }
 
 static void test_memory_that_comes_back(void)
 {
     renew();
-    drv.cuMemsetD8Async(first, 1, BYTES, side);
+    drv.cuMemsetD8Async(first, 1, KERNEL_BYTES, side);
     drv.cuMemFree(first);
-    drv.cuMemAlloc(&first, BYTES);
+    drv.cuMemAlloc(&first, KERNEL_BYTES);
     launch_add(side, word(0), first);
     reported(1, "a read of memory that was written before it was freed");
 }
@@ -291,7 +245,7 @@ static void test_reports_begin_at_any_time(void)
 {
     renew();
     configure("UNWRITTEN=0");
-    drv.cuMemsetD8Async(first, 1, BYTES, side);
+    drv.cuMemsetD8Async(first, 1, KERNEL_BYTES, side);
     launch_add(side, word(0), second);
     reported(0, "with reports off, a read of new memory");
     configure("UNWRITTEN=1");
@@ -303,7 +257,7 @@ static void test_reports_begin_at_any_time(void)
 
 /* ---- many operations, against a byte for each byte ---------------------- */
 
-static unsigned char missing[2][BYTES];
+static unsigned char missing[2][KERNEL_BYTES];
 
 static CUdeviceptr place(unsigned which, unsigned offset)
 {
@@ -314,8 +268,8 @@ static void any_operation(void)
 {
     unsigned from = (unsigned)rand() % 2, to = (unsigned)rand() % 2;
     unsigned bytes = 1 + (unsigned)rand() % 12;
-    unsigned a = (unsigned)rand() % (BYTES - bytes + 1);
-    unsigned b = (unsigned)rand() % (BYTES - bytes + 1);
+    unsigned a = (unsigned)rand() % (KERNEL_BYTES - bytes + 1);
+    unsigned b = (unsigned)rand() % (KERNEL_BYTES - bytes + 1);
 
     if (rand() % 4 == 0) {
         drv.cuMemsetD8Async(place(to, a), 1, bytes, side);
@@ -333,15 +287,16 @@ static bool agrees(unsigned which)
     char text[64];
 
     configure("SEED=0");
-    drv.cuMemcpyDtoHAsync(pinned, place(which, 0), BYTES, side);
+    drv.cuMemcpyDtoHAsync(pinned, place(which, 0), KERNEL_BYTES, side);
     drv.cuCtxSynchronize();
-    while (start < BYTES && !missing[which][start]) {
+    while (start < KERNEL_BYTES && !missing[which][start]) {
         start++;
     }
-    for (end = start; end < BYTES && missing[which][end]; end++) {
+    for (end = start; end < KERNEL_BYTES && missing[which][end]; end++) {
     }
     snprintf(text, sizeof(text), " reads bytes %u..%u of ", start, end);
-    return start == BYTES ? unwritten() == 0 : unwritten() == 1 && says(text);
+    return start == KERNEL_BYTES ? unwritten() == 0
+                                 : unwritten() == 1 && unwritten_says(text);
 }
 
 static void test_against_a_map_of_bytes(void)
