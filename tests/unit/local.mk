@@ -62,10 +62,16 @@ tests_unit_plan_policy_t_LDADD = $(core_test_libs)
 tests_unit_plan_print_t_LDADD = $(core_test_libs)
 tests_unit_plan_rules_t_LDADD = $(core_test_libs)
 tests_unit_plan_traits_t_LDADD = $(core_test_libs)
-tests_unit_schedule_run_t_SOURCES = tests/unit/schedule/run.c $(fake_device)
+schedule_plans = tests/unit/schedule/plans.c tests/unit/schedule/plans.h
+tests_unit_schedule_run_t_SOURCES = tests/unit/schedule/run.c $(fake_device) \
+	$(schedule_plans)
 tests_unit_schedule_run_t_LDFLAGS = $(fake_ldflags)
 tests_unit_schedule_run_t_LDADD = $(core_test_libs) -lm
+tests_unit_schedule_sequence_t_SOURCES = tests/unit/schedule/sequence.c \
+	$(schedule_plans)
 tests_unit_schedule_sequence_t_LDADD = $(core_test_libs)
+tests_unit_schedule_walk_t_SOURCES = tests/unit/schedule/walk.c \
+	$(schedule_plans)
 tests_unit_schedule_walk_t_LDADD = $(core_test_libs)
 tests_unit_capture_offloads_t_SOURCES = tests/unit/capture/offloads.c \
 	$(fake_calls)

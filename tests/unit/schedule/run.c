@@ -16,6 +16,7 @@
 #include "device/spans.h"
 #include "support/fake.h"
 #include "tap/tap.h"
+#include "tests/unit/schedule/plans.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -364,38 +365,6 @@ static struct gh_plan plan;
 static struct gh_schedule *s;
 static const struct gh_log heard_log = { GH_LOG_INFO, hear_line, NULL };
 
-static bool make_plan(const char *layers)
-{
-    const struct gh_plan_options options = {
-        .granularity = GH_GRANULARITY_LAYER,
-        .ep_overlap = true,
-        .delay_wgrad = true,
-    };
-    gh_model *model = NULL;
-    gh_status status;
-    uint32_t chunk = 0;
-
-    gh_model_create(&model, NULL);
-    for (; *layers != '\0'; layers++) {
-        const gh_layer_desc desc = {
-            .struct_size = sizeof(desc),
-            .kind = *layers == 'm' ? GH_LAYER_MOE : GH_LAYER_DENSE,
-            .chunk = chunk,
-            .experts = *layers == 'm' ? 4 : 0,
-        };
-
-        if (*layers == '|') {
-            chunk++;
-        } else {
-            gh_model_add_layer(model, &desc, NULL);
-        }
-    }
-    status = gh_plan_make(model, &options, &plan, &err);
-    gh_model_destroy(model);
-    is_status(status, GH_OK, &err, "there is a plan");
-    return status == GH_OK;
-}
-
 static bool begin(const char *layers, gh_overlap_order order,
                   uint64_t warmup_steps)
 {
@@ -414,8 +383,9 @@ static bool begin(const char *layers, gh_overlap_order order,
     agrees_on = 0;
     elapsed = NULL;
     forget_all();
-    return make_plan(layers) && gh_schedule_create(&plan, DEVICE, CAPTURE,
-                                                   &options, &s, &err) == GH_OK;
+    return plan_of(layers, 0, &plan) &&
+           gh_schedule_create(&plan, DEVICE, CAPTURE, &options, &s, &err) ==
+               GH_OK;
 }
 
 static void end(void)

@@ -6,47 +6,13 @@
  */
 #include "schedule/sequence.h"
 #include "tap/tap.h"
+#include "tests/unit/schedule/plans.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static gh_error err;
-
-/* Layers by letter, "|" between chunks: m of experts, d dense, s Mamba. */
-static bool make_plan(const char *layers, struct gh_plan *plan)
-{
-    const struct gh_plan_options options = {
-        .granularity = GH_GRANULARITY_LAYER,
-        .ep_overlap = true,
-        .delay_wgrad = true,
-    };
-    gh_model *model = NULL;
-    uint32_t chunk = 0;
-    gh_status status;
-
-    gh_model_create(&model, NULL);
-    for (; *layers != '\0'; layers++) {
-        const gh_layer_desc desc = {
-            .struct_size = sizeof(desc),
-            .kind = *layers == 'm'   ? GH_LAYER_MOE
-                    : *layers == 'd' ? GH_LAYER_DENSE
-                                     : GH_LAYER_MAMBA,
-            .chunk = chunk,
-            .experts = *layers == 'm' ? 4 : 0,
-        };
-
-        if (*layers == '|') {
-            chunk++;
-        } else {
-            gh_model_add_layer(model, &desc, NULL);
-        }
-    }
-    status = gh_plan_make(model, &options, plan, &err);
-    gh_model_destroy(model);
-    is_status(status, GH_OK, &err, "there is a plan");
-    return status == GH_OK;
-}
 
 static uint32_t seed = 1;
 
@@ -191,7 +157,7 @@ static void test_best(void)
         struct gh_plan plan;
         uint32_t *sequence;
 
-        if (!make_plan(pairs[i].layers, &plan)) {
+        if (!plan_of(pairs[i].layers, 0, &plan)) {
             continue;
         }
         gh_tasks_make(&plan, pairs[i].forward, pairs[i].backward, &tasks, &err);
@@ -253,7 +219,7 @@ static void test_every_rule_is_legal(void)
     struct gh_tasks tasks;
     struct gh_plan plan;
 
-    if (!make_plan("mdm", &plan)) {
+    if (!plan_of("mdm", 0, &plan)) {
         return;
     }
     gh_tasks_make(&plan, 0, 0, &tasks, &err);
@@ -301,7 +267,7 @@ static void test_forecasts_by_hand(void)
     struct gh_tasks tasks;
     struct gh_plan plan;
 
-    if (!make_plan("m", &plan)) {
+    if (!plan_of("m", 0, &plan)) {
         return;
     }
     gh_tasks_make(&plan, 0, GH_NO_CHUNK, &tasks, &err);
@@ -335,7 +301,7 @@ static void test_weight_gradients_fill_gaps(void)
     struct gh_tasks tasks;
     struct gh_plan plan;
 
-    if (!make_plan("mm", &plan)) {
+    if (!plan_of("mm", 0, &plan)) {
         return;
     }
     gh_tasks_make(&plan, GH_NO_CHUNK, 0, &tasks, &err);
@@ -356,7 +322,7 @@ static void test_weight_gradients_are_not_left_behind(void)
     struct gh_plan plan;
     int ahead, behind;
 
-    if (!make_plan("mmmmmm", &plan)) {
+    if (!plan_of("mmmmmm", 0, &plan)) {
         return;
     }
     gh_tasks_make(&plan, GH_NO_CHUNK, 0, &tasks, &err);
@@ -377,7 +343,7 @@ static void test_chains_take_turns(void)
     struct gh_tasks tasks;
     struct gh_plan plan;
 
-    if (!make_plan("d", &plan)) {
+    if (!plan_of("d", 0, &plan)) {
         return;
     }
     gh_tasks_make(&plan, 0, 0, &tasks, &err);
@@ -392,7 +358,7 @@ static void test_chains_take_turns(void)
     gh_tasks_free(&tasks);
     gh_plan_free(&plan);
 
-    if (!make_plan("mm", &plan)) {
+    if (!plan_of("mm", 0, &plan)) {
         return;
     }
     gh_tasks_make(&plan, 0, 0, &tasks, &err);
@@ -409,26 +375,13 @@ static void test_chains_take_turns(void)
 /* Shared experts that are joined where the combine ends have theirs there. */
 static void test_weights_of_an_exchange(void)
 {
-    const struct gh_plan_options options = {
-        .granularity = GH_GRANULARITY_PART,
-        .delay_wgrad = true,
-    };
-    const gh_layer_desc desc = {
-        .struct_size = sizeof(desc),
-        .kind = GH_LAYER_MOE,
-        .experts = 4,
-        .features = GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP,
-    };
-    gh_model *model = NULL;
     struct gh_tasks tasks;
     struct gh_plan plan;
     uint32_t wgrad;
 
-    gh_model_create(&model, NULL);
-    gh_model_add_layer(model, &desc, NULL);
-    is_status(gh_plan_make(model, &options, &plan, &err), GH_OK, &err,
-              "there is a plan");
-    gh_model_destroy(model);
+    if (!plan_of_shared_experts(&plan)) {
+        return;
+    }
     gh_tasks_make(&plan, GH_NO_CHUNK, 0, &tasks, &err);
     wgrad = gh_tasks_find(&tasks, GH_WGRAD, 0, 3);
     ok(wgrad != GH_NO_TASK && tasks.all[wgrad].lane == GH_LANE_COMPUTE,
@@ -442,7 +395,7 @@ static void test_tasks(void)
     struct gh_tasks tasks;
     struct gh_plan plan;
 
-    if (!make_plan("dms", &plan)) {
+    if (!plan_of("dms", 0, &plan)) {
         return;
     }
     is_int(gh_tasks_cells(&plan), 3 * (2 + 5 + 1), "a cell for each time");

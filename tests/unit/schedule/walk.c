@@ -10,6 +10,7 @@
 #include "schedule/sequence.h"
 #include "schedule/walk.h"
 #include "tap/tap.h"
+#include "tests/unit/schedule/plans.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,33 +22,6 @@
 #define PREPROCESS GH_SCOPE(GH_ITEM_MOE_PREPROCESS)
 
 static gh_error err;
-
-static bool make_plan(const char *layers, uint32_t scope, struct gh_plan *plan)
-{
-    const struct gh_plan_options options = {
-        .scope = scope,
-        .granularity = GH_GRANULARITY_LAYER,
-        .ep_overlap = true,
-        .delay_wgrad = true,
-    };
-    gh_model *model = NULL;
-    gh_status status;
-
-    gh_model_create(&model, NULL);
-    for (; *layers != '\0'; layers++) {
-        const gh_layer_desc desc = {
-            .struct_size = sizeof(desc),
-            .kind = *layers == 'm' ? GH_LAYER_MOE : GH_LAYER_DENSE,
-            .experts = *layers == 'm' ? 4 : 0,
-        };
-
-        gh_model_add_layer(model, &desc, NULL);
-    }
-    status = gh_plan_make(model, &options, plan, &err);
-    gh_model_destroy(model);
-    is_status(status, GH_OK, &err, "there is a plan");
-    return status == GH_OK;
-}
 
 /* before[a][b]: step a comes before step b on the device. */
 static bool before[MOST][MOST];
@@ -159,7 +133,7 @@ static void test_walks(const char *layers, uint32_t forward, uint32_t backward)
     struct gh_tasks tasks;
     struct gh_plan plan;
 
-    if (!make_plan(layers, ATTN, &plan)) {
+    if (!plan_of(layers, ATTN, &plan)) {
         return;
     }
     gh_tasks_make(&plan, forward, backward, &tasks, &err);
@@ -223,7 +197,7 @@ static void test_releases_by_hand(uint32_t scope, uint32_t forward,
     struct gh_plan plan;
     char text[1024];
 
-    if (!make_plan("m", scope, &plan)) {
+    if (!plan_of("m", scope, &plan)) {
         return;
     }
     gh_tasks_make(&plan, forward, backward, &tasks, &err);
@@ -243,7 +217,7 @@ static void test_serial(void)
     struct gh_walk walk;
     struct gh_plan plan;
 
-    if (!make_plan("md", ATTN, &plan)) {
+    if (!plan_of("md", ATTN, &plan)) {
         return;
     }
     gh_tasks_make(&plan, 0, 0, &tasks, &err);
@@ -288,29 +262,16 @@ static void test_ends_on_the_other_lane(void)
  * experts that are joined where the combine ends have some there. */
 static void test_one_wait_for_two(void)
 {
-    const struct gh_plan_options options = {
-        .granularity = GH_GRANULARITY_PART,
-        .delay_wgrad = true,
-    };
-    const gh_layer_desc desc = {
-        .struct_size = sizeof(desc),
-        .kind = GH_LAYER_MOE,
-        .experts = 4,
-        .features = GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP,
-    };
     /* The combine, its weight gradients, and what its backward goes on with. */
     static const uint32_t sequence[] = { 0, 1, 5, 2, 3, 4, 6, 7 };
     uint32_t waits[MOST] = { 0 }, of_exchanges = 0;
-    gh_model *model = NULL;
     struct gh_tasks tasks;
     struct gh_plan plan;
     struct gh_walk walk;
 
-    gh_model_create(&model, NULL);
-    gh_model_add_layer(model, &desc, NULL);
-    is_status(gh_plan_make(model, &options, &plan, &err), GH_OK, &err,
-              "there is a plan");
-    gh_model_destroy(model);
+    if (!plan_of_shared_experts(&plan)) {
+        return;
+    }
     gh_tasks_make(&plan, GH_NO_CHUNK, 0, &tasks, &err);
     is_int(tasks.n, 8, "of five nodes, of which three have weight gradients");
     is_status(gh_walk_make(&plan, &tasks, sequence, false, &walk, &err), GH_OK,
