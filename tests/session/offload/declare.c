@@ -38,6 +38,13 @@ static void fill(gh_offload_declared groups[GROUPS])
     }
 }
 
+static bool start(const struct toy_options *given,
+                  gh_offload_declared groups[GROUPS])
+{
+    fill(groups);
+    return toy_start(&sv, given, NULL);
+}
+
 static void test_declared_and_profiled_settle_the_same(void)
 {
     gh_offload_declared groups[GROUPS];
@@ -52,10 +59,9 @@ static void test_declared_and_profiled_settle_the_same(void)
     profiled = toy_moved(&sv);
     toy_close(&sv);
 
-    if (!toy_start(&sv, &options, NULL)) {
+    if (!start(&options, groups)) {
         return;
     }
-    fill(groups);
     is_status(gh_offload_declare(sv.session, groups, GROUPS, 3, &sv.err),
               GH_OK, &sv.err, "groups are declared");
     declared = toy_moved(&sv);
@@ -83,10 +89,9 @@ static void test_what_is_not_declared_stays(void)
 {
     gh_offload_declared groups[GROUPS];
 
-    if (!toy_start(&sv, &options, NULL)) {
+    if (!start(&options, groups)) {
         return;
     }
-    fill(groups);
     is_status(gh_offload_declare(sv.session, groups, GROUPS - MODULES, 3,
                                  &sv.err),
               GH_OK, &sv.err, "the groups of all layers but one are declared");
@@ -101,10 +106,9 @@ static void test_what_the_host_moves_has_no_rings(void)
 {
     gh_offload_declared groups[GROUPS];
 
-    if (!toy_start(&sv, &options, NULL)) {
+    if (!start(&options, groups)) {
         return;
     }
-    fill(groups);
     for (uint32_t i = 0; i < GROUPS; i++) {
         groups[i].flags = GH_DECLARED_ELSEWHERE;
     }
@@ -124,10 +128,9 @@ static void test_another_layers_pass_saves_it(void)
 {
     gh_offload_declared groups[GROUPS];
 
-    if (!toy_start(&sv, &options, NULL)) {
+    if (!start(&options, groups)) {
         return;
     }
-    fill(groups);
     for (uint32_t i = MODULES; i < GROUPS; i++) {
         groups[i].segment--;
     }
@@ -146,10 +149,9 @@ static void test_passes_count(void)
     gh_offload_declared groups[GROUPS];
 
     chunk.granularity = "chunk";
-    if (!toy_start(&sv, &chunk, NULL)) {
+    if (!start(&chunk, groups)) {
         return;
     }
-    fill(groups);
     for (uint32_t i = 0; i < GROUPS; i++) {
         groups[i].segment = 0;
     }
@@ -177,10 +179,9 @@ static void test_bad_groups(void)
         uint64_t more;
     } newer[2];
 
-    if (!toy_start(&sv, &options, NULL)) {
+    if (!start(&options, groups)) {
         return;
     }
-    fill(groups);
     refuse(NULL, 1, 1, GH_ERR_INVALID, "groups at", "no array");
     refuse(groups, 0, 1, GH_ERR_INVALID, "0 groups", "an empty array");
     refuse(groups, GROUPS, 0, GH_ERR_INVALID, "in_flight", "none in flight");
@@ -232,10 +233,9 @@ static void test_out_of_turn(void)
     gh_pass pass = { .struct_size = sizeof(pass) };
     gh_decision decision = { .struct_size = sizeof(decision) };
 
-    if (!toy_start(&sv, &options, NULL)) {
+    if (!start(&options, groups)) {
         return;
     }
-    fill(groups);
     pass.stream = sv.streams[0];
     gh_layer_enter(sv.session, &pass, &decision, NULL);
     refuse(groups, GROUPS, 3, GH_ERR_STATE, "a pass is open", "an open pass");

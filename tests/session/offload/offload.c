@@ -533,18 +533,25 @@ static void test_growth_in_a_recording(void)
     finish();
 }
 
-/* The eager part moves the group; the graph that commits it knows another
- * place. */
-static void test_moved_before_a_graph(void)
+/* Eager parts save groups, and graphs commit them. */
+static struct toy_options committed_by_graphs(void)
 {
-    static const char *const off[] = { "GRAPHHOOKS_LOG=off", NULL };
-    static const uint32_t three[] = { 3, 3, 3 };
     struct toy_options o = four_layers;
 
     o.scope = "mlp";
     o.across = true;
     o.modules = 1;
-    o.environment = off;
+    o.environment = silent;
+    return o;
+}
+
+/* The eager part moves the group; the graph that commits it knows another
+ * place. */
+static void test_moved_before_a_graph(void)
+{
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct toy_options o = committed_by_graphs();
+
     if (!open_with(&o)) {
         return;
     }
@@ -562,12 +569,9 @@ static void test_moved_before_a_graph(void)
 static void test_grown_before_a_graph(void)
 {
     static const uint32_t three[] = { 3, 3, 3 }, one[] = { 1, 1, 1 };
-    struct toy_options o = four_layers;
+    struct toy_options o = committed_by_graphs();
     uint64_t before;
 
-    o.scope = "mlp";
-    o.across = true;
-    o.modules = 1;
     o.offload = asks("own_b");
     if (!open_with(&o)) {
         return;
@@ -608,14 +612,9 @@ static void test_grown_before_a_graph(void)
 /* The same bytes for the graph's inputs, and half of the group. */
 static void test_shrunk_before_a_graph(void)
 {
-    static const char *const off[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const uint32_t three[] = { 3, 3, 3 };
-    struct toy_options o = four_layers;
+    struct toy_options o = committed_by_graphs();
 
-    o.scope = "mlp";
-    o.across = true;
-    o.modules = 1;
-    o.environment = off;
     for (uint32_t tensors = 1; tensors <= 2; tensors++) {
         o.tensors = tensors;
         if (!open_with(&o)) {

@@ -426,18 +426,28 @@ static void test_without_a_driver_busy_fails(void)
     toy_close(&toy);
 }
 
+/* Passes update a buffer, and are compared. */
+static bool start_checked(struct io *io)
+{
+    static gh_buffer out;
+
+    *io = (struct io){ .outputs = &out, .n_outputs = 1, .value = 7 };
+    if (!start((struct toy_options){ .layers = 1, .environment = checked })) {
+        return false;
+    }
+    out = buffer(1, 256, GH_BUFFER_UPDATED);
+    return true;
+}
+
 /* What a check has compared is waited for: its scratch is to be had. */
 static void test_a_check_after_a_check(void)
 {
     CUstream *s = toy.streams;
-    gh_buffer out;
-    struct io io = { .n_outputs = 1, .value = 7 };
+    struct io io;
 
-    if (!start((struct toy_options){ .layers = 1, .environment = checked })) {
+    if (!start_checked(&io)) {
         return;
     }
-    out = buffer(1, 256, GH_BUFFER_UPDATED);
-    io.outputs = &out;
     for (uint32_t m = 0; m < 2; m++) {
         run_with(0, FORWARD, m, s[m], &io);
         run_with(0, BACKWARD, m, s[m], &io);
@@ -455,14 +465,11 @@ static void test_a_check_after_a_check(void)
 static void test_a_check_beside_a_capture(void)
 {
     CUstream *s = toy.streams;
-    gh_buffer out;
-    struct io io = { .n_outputs = 1, .value = 7 };
+    struct io io;
 
-    if (!start((struct toy_options){ .layers = 1, .environment = checked })) {
+    if (!start_checked(&io)) {
         return;
     }
-    out = buffer(1, 256, GH_BUFFER_UPDATED);
-    io.outputs = &out;
     for (uint32_t m = 0; m < 2; m++) {
         run_with(0, FORWARD, m, s[m], &io);
         run_with(0, BACKWARD, m, s[m], &io);

@@ -631,6 +631,21 @@ static void note_graphs(void *user, uint32_t bank)
     graphs_left = ranks_graphs() + (uint64_t)s->objects;
 }
 
+/* Alone, with an echo for the other rank, until it joins. */
+static bool open_with_echo(struct sharer *s, struct rank *r,
+                           const struct sharer_options *options)
+{
+    if (!sharer_open_alone(s, r, options)) {
+        return false;
+    }
+    s->ranks = (gh_ranks){ .struct_size = sizeof(s->ranks),
+                           .size = 2,
+                           .user = s,
+                           .gather = echo,
+                           .abort = note_graphs };
+    return true;
+}
+
 /* NCCL waits for the graphs that hold its operations, in an abort too. */
 static void graphs_go_first(struct rank *r, const gh_host_services *host)
 {
@@ -640,14 +655,9 @@ static void graphs_go_first(struct rank *r, const gh_host_services *host)
     struct sharer s;
 
     graphs_left = UINT64_MAX;
-    if (!sharer_open_alone(&s, r, &options)) {
+    if (!open_with_echo(&s, r, &options)) {
         return;
     }
-    s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
-                          .size = 2,
-                          .user = &s,
-                          .gather = echo,
-                          .abort = note_graphs };
     says_int(r, sharer_join(&s), GH_OK, "two ranks, of which one is an echo");
     says(r, sharer_is_exact(&s) && sharer_is_exact(&s) && sharer_is_exact(&s),
          "record and replay");
@@ -729,14 +739,9 @@ static void never_ends(struct rank *r, CUstream stream, enum part_at at,
     struct sharer s;
     double start;
 
-    if (!sharer_open_alone(&s, r, &options)) {
+    if (!open_with_echo(&s, r, &options)) {
         return;
     }
-    s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
-                          .size = 2,
-                          .user = &s,
-                          .gather = echo,
-                          .abort = note_graphs };
     says_int(r, sharer_join(&s), GH_OK, "a rank and its echo");
     says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "have graphs");
     drv.cuMemsetD32Async(word, 0, 1, other);
@@ -854,14 +859,9 @@ static void evicted_graphs_go(struct rank *r, const gh_host_services *host)
     struct sharer s;
 
     graphs_left = UINT64_MAX;
-    if (!sharer_open_alone(&s, r, &options)) {
+    if (!open_with_echo(&s, r, &options)) {
         return;
     }
-    s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
-                          .size = 2,
-                          .user = &s,
-                          .gather = echo,
-                          .abort = note_graphs };
     gh_bank_add(s.session, &desc, &s.ranks.bank, NULL);
     says_int(r, sharer_join(&s), GH_OK, "bank 1 has an echo for a rank");
     says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "bank 0 is recorded");
