@@ -8,9 +8,16 @@ from __future__ import annotations
 import tarfile
 
 import pytest
-from harness import PACKAGE, TOP, pytest_addoption, pytest_configure
+from harness import (
+    PACKAGE,
+    TOP,
+    pytest_addoption,
+    pytest_configure,
+    scripts,
+)
 
-__all__ = ["PACKAGE", "TOP", "pytest_addoption", "pytest_configure"]
+__all__ = ["PACKAGE", "TOP", "pytest_addoption", "pytest_configure",
+           "scripts"]
 
 
 @pytest.fixture(scope="session")

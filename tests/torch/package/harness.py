@@ -8,6 +8,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import random
 import sys
@@ -26,6 +28,24 @@ if os.environ.get("builddir"):
     os.environ["GRAPHHOOKS_LIBRARY"] = os.path.join(
         os.environ["builddir"], ".libs", "libgraphhooks.so.0"
     )
+
+
+@contextlib.contextmanager
+def scripts(folder: Path, *names: str):
+    """These modules of a folder of scripts, in this process.  They import
+    each other by names that scripts of another folder may have too: outside
+    of the block nobody finds them."""
+    found = {file.stem for file in folder.glob("*.py")}
+    others = {name: sys.modules.pop(name)
+              for name in found & sys.modules.keys()}
+    sys.path.insert(0, str(folder))
+    try:
+        yield [importlib.import_module(name) for name in names]
+    finally:
+        sys.path.remove(str(folder))
+        for name in found:
+            sys.modules.pop(name, None)
+        sys.modules.update(others)
 
 
 # ---- TAP -------------------------------------------------------------------

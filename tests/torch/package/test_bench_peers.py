@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import TOP
+from conftest import TOP, scripts
 
 PEERS = TOP / "bench" / "peers"
 if not PEERS.is_dir():
@@ -23,18 +22,22 @@ if not PEERS.is_dir():
 
 @pytest.fixture(scope="module")
 def peers():
-    """Its modules, by name; they are scripts beside each other."""
-    sys.path.insert(0, str(PEERS))
-    try:
-        yield {name: importlib.import_module(name)
-               for name in ("brief", "cases", "report", "run")}
-    finally:
-        sys.path.remove(str(PEERS))
+    """Its modules, by name."""
+    names = ("brief", "cases", "report", "run")
+    with scripts(PEERS, *names) as modules:
+        yield dict(zip(names, modules))
 
 
 @pytest.fixture
 def report(peers):
     return peers["report"]
+
+
+def test_scripts_of_two_folders_may_have_one_name(report, tmp_path):
+    (tmp_path / "report.py").write_text("title = 'another one'\n")
+    with scripts(tmp_path, "report") as (other,):
+        assert other.title == "another one"
+    assert sys.modules["report"] is report
 
 
 def turn(step=10.0, passes=5000.0, rest=200.0, prepare=1.0, device=2**30,

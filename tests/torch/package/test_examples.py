@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import PACKAGE
+from conftest import PACKAGE, scripts
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -69,15 +69,8 @@ def two_ranks():
 def tools(monkeypatch):
     """The modules that the examples share, in this process."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
-    # Others have such names, and all are of one import.
-    for name in ("common", "report", "options", "world", "train_gpt",
-                 "packed_gpt"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    import common
-    import report
-
-    return common, report
+    with scripts(EXAMPLES, "common", "report") as modules:
+        yield modules
 
 
 @pytest.fixture
