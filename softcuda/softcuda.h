@@ -111,7 +111,7 @@ typedef int softcuda_label_fn(const void *address, uint64_t bytes,
                               const char *name);
 
 /* The same as softcuda_races for reads of bytes that were written for another
- * name than that of their place. */
+ * name than their range has. */
 typedef uint64_t softcuda_others_fn(uint64_t i, const char **text_p);
 
 /* Issues on the stream that nobody needs what these bytes, of one allocation,

@@ -1,7 +1,7 @@
 /*
  * batch.c - several copies in one call.
  *
- * The batch has its place in the stream, and its copies have no order among
+ * The batch has a position in the stream, and its copies have no order among
  * each other.  Each copy is an operation of its own, between a border that all
  * copies come after and one that comes after all copies.  A batch cannot be a
  * node of a graph: in a capture it is refused, and the capture goes on without

@@ -153,7 +153,7 @@ CUresult grf_upload(CUgraphExec exec, CUstream handle)
     return find(exec, handle, &stream);
 }
 
-/* The place of a node.  It knows the last node of its lane, or the launch, and
+/* The stamp of a node.  It knows the last node of its lane, or the launch, and
  * all the other nodes that it waits for.  Some of these may be on its own lane,
  * as when a branch comes back to where it left the lane. */
 static struct stamp place_node(CUgraphExec exec, const struct node *node,

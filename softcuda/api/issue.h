@@ -15,7 +15,7 @@ CUresult stream_issue(CUstream stream, struct op *op);
 /* Makes the op part of the stream: reports name the stream, and the stream
  * learns when the op ends. */
 void stream_own(CUstream stream, struct op *op);
-/* Gives the op its dependencies and its place by the rules of streams. */
+/* Gives the op its dependencies and its position by the rules of streams. */
 void stream_place(CUstream stream, struct op *op);
 /* Notes that the host has waited for everything in the stream. */
 void stream_wait_host(CUstream stream);

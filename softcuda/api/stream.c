@@ -249,9 +249,9 @@ CUresult strm_ctx(CUstream handle, CUcontext *ctx_p)
     return code;
 }
 
-/* Asks for the state of a capture.  That takes no place in the stream, so other
- * captures survive it.  But the legacy stream has no answer while a blocking
- * stream captures. */
+/* Asks for the state of a capture.  That takes no position in the stream, so
+ * other captures survive it.  But the legacy stream has no answer while a
+ * blocking stream captures. */
 CUresult cap_status(CUstream handle, CUstreamCaptureStatus *status_p)
 {
     CUstream stream;

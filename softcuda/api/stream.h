@@ -38,7 +38,7 @@ struct CUstream_st {
 /* The context's legacy stream, which is made when first asked for. */
 CUstream stream_legacy(CUcontext ctx);
 
-/* Finds a stream for anything that has a place in it.  If a blocking stream
+/* Finds a stream for anything that has a position in it.  If a blocking stream
  * captures, the legacy stream would come after it, and that breaks the
  * capture. */
 CUresult stream_use(CUstream handle, CUstream *stream_p);

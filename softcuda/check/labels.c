@@ -1,9 +1,9 @@
 /*
  * labels.c - whose memory is whose, as the program says.
  *
- * A place is a range that the program has named, for everything that it issues
- * after that.  Work that was issued before still knows the earlier name.
- * Whatever is written to a place is written for the name that its writer knew.
+ * The program names a range for everything that it issues after that.  Work
+ * that was issued before still knows the earlier name.
+ * Whatever is written there is written for the name that its writer knew.
  * It keeps that name when it is copied, even to the host and back.  So a
  * reader can tell whether the bytes it finds were written for the name that it
  * reads for, in whatever order everything ran.
@@ -50,7 +50,7 @@ static uint32_t number_of(const char *name)
     return n;
 }
 
-/* ---- places ----------------------------------------------------------- */
+/* ---- ranges ----------------------------------------------------------- */
 
 /* Drops the earlier names of a range.  Nobody needs them, because everything
  * that was issued has run. */
@@ -58,14 +58,14 @@ static void drop_covered(struct labels *labels, size_t first, size_t end)
 {
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; i < labels->n_places; i++) {
-        const struct place *p = &labels->places[i];
+    for (uint32_t i = 0; i < labels->n_ranges; i++) {
+        const struct named_range *p = &labels->ranges[i];
 
         if (p->first < first || p->end > end) {
-            labels->places[kept++] = *p;
+            labels->ranges[kept++] = *p;
         }
     }
-    labels->n_places = kept;
+    labels->n_ranges = kept;
 }
 
 bool labels_give(struct alloc *alloc, size_t offset, size_t bytes,
@@ -80,12 +80,12 @@ bool labels_give(struct alloc *alloc, size_t offset, size_t bytes,
     if (soft.pending == 0) {
         drop_covered(labels, offset, offset + bytes);
     }
-    if (labels->n_places == labels->places_room) {
-        labels->places = op_grow(labels->places, &labels->places_room,
-                                 sizeof(*labels->places));
+    if (labels->n_ranges == labels->ranges_room) {
+        labels->ranges = op_grow(labels->ranges, &labels->ranges_room,
+                                 sizeof(*labels->ranges));
     }
-    labels->places[labels->n_places++] =
-        (struct place){ offset, offset + bytes, seq, number };
+    labels->ranges[labels->n_ranges++] =
+        (struct named_range){ offset, offset + bytes, seq, number };
     return true;
 }
 
@@ -95,8 +95,8 @@ static uint32_t name_at(const struct alloc *alloc, size_t offset,
 {
     size_t end = alloc->bytes;
 
-    for (uint32_t i = alloc->labels.n_places; i-- > 0;) {
-        const struct place *p = &alloc->labels.places[i];
+    for (uint32_t i = alloc->labels.n_ranges; i-- > 0;) {
+        const struct named_range *p = &alloc->labels.ranges[i];
 
         if (p->from_seq > op->seq || offset >= p->end) {
             continue;
@@ -170,7 +170,7 @@ static uint32_t written_for(const struct alloc *alloc, size_t offset,
 
 void labels_clear(struct labels *labels)
 {
-    free(labels->places);
+    free(labels->ranges);
     free(labels->contents);
     memset(labels, 0, sizeof(*labels));
 }
@@ -179,7 +179,7 @@ void labels_clear(struct labels *labels)
 
 static bool is_unknown(const struct alloc *alloc)
 {
-    return alloc->labels.n_places == 0 && alloc->labels.n_contents == 0;
+    return alloc->labels.n_ranges == 0 && alloc->labels.n_contents == 0;
 }
 
 static size_t lesser(size_t a, size_t b)
@@ -229,9 +229,9 @@ void labels_copy(struct alloc *to, size_t to_offset, const struct alloc *from,
 }
 
 static void report(const struct alloc *alloc, size_t first, size_t end,
-                   const struct op *op, uint32_t place, uint32_t content)
+                   const struct op *op, uint32_t named, uint32_t content)
 {
-    const uint64_t what[] = { op->stream, op->graph != 0, place, content };
+    const uint64_t what[] = { op->stream, op->graph != 0, named, content };
     uint64_t hash = hash_text(hash_start(), work_name(op->work));
     char who[256], text[768];
 
@@ -246,7 +246,7 @@ static void report(const struct alloc *alloc, size_t first, size_t end,
              "%s reads bytes %zu..%zu of %s allocation %llu (%zu bytes) for "
              "\"%.100s\", and finds what was written for \"%.100s\"",
              who, first, end, alloc->side == SIDE_DEVICE ? "device" : "pinned",
-             (unsigned long long)alloc->number, alloc->bytes, names[place],
+             (unsigned long long)alloc->number, alloc->bytes, names[named],
              names[content]);
     reports_add(&reports, "other", text);
 }
@@ -261,12 +261,12 @@ void labels_read(const struct alloc *alloc, size_t offset, size_t bytes,
     }
     while (offset < end) {
         size_t stop, content_stop;
-        const uint32_t place = name_at(alloc, offset, op, &stop);
+        const uint32_t named = name_at(alloc, offset, op, &stop);
         const uint32_t content = written_for(alloc, offset, &content_stop);
 
         stop = lesser(lesser(stop, content_stop), end);
-        if (place != 0 && content != 0 && place != content) {
-            report(alloc, offset, stop, op, place, content);
+        if (named != 0 && content != 0 && named != content) {
+            report(alloc, offset, stop, op, named, content);
         }
         offset = stop;
     }

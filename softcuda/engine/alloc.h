@@ -36,7 +36,7 @@ struct holes {
 
 /* A name that the program gave to a range of bytes, for what it issues after
  * that; and for which name each range was written.  labels.c keeps them. */
-struct place {
+struct named_range {
     size_t first, end;
     uint64_t from_seq;
     uint32_t name;
@@ -46,9 +46,9 @@ struct content {
     uint32_t name;
 };
 struct labels {
-    struct place *places; /* later ones win */
+    struct named_range *ranges; /* later ones win */
     struct content *contents;
-    uint32_t n_places, places_room, n_contents, contents_room;
+    uint32_t n_ranges, ranges_room, n_contents, contents_room;
 };
 
 /* Words that were written by themselves.  flags.c keeps them. */

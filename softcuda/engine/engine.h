@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Submits an op whose dependencies and place are complete.  The engine then
+/* Submits an op whose dependencies and position are complete.  The engine then
  * owns it. */
 struct mark op_submit(struct op *op);
 

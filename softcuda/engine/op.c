@@ -1,5 +1,6 @@
 /*
- * op.c - operations: work with its place in the order, and what it waits for.
+ * op.c - operations: work with its position in the order, and what
+ * it waits for.
  *
  * Ops are recycled.  An op that has run goes to the free list with a new
  * serial, so marks on it read as done.

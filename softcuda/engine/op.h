@@ -1,5 +1,6 @@
 /*
- * op.h - operations: work with its place in the order, and what it waits for.
+ * op.h - operations: work with its position in the order, and what
+ * it waits for.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

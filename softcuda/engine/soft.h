@@ -8,7 +8,7 @@
  *
  * The life of a piece of work: an entry point fills the `work` of a new op and
  * hands it to stream_issue().  If the stream is capturing, this makes it a
- * node of a graph.  Otherwise the op gets its dependencies and its place in
+ * node of a graph.  Otherwise the op gets its dependencies and its position in
  * the happens-before order, and the engine runs it once they are met.
  *
  * SPDX-License-Identifier: Apache-2.0
