@@ -158,7 +158,7 @@ enum {
     GH_REASON_DEVICE = 6,        /* a driver call failed; eager from now on */
     GH_REASON_INPUT = 7,         /* unlike at the recording: the size or number
                                     of inputs, the address of a static one,
-                                    the flags of the pass, or the place of a
+                                    the flags of the pass, or the address of a
                                     group that it offloads; or an offload
                                     buffer is too small */
     GH_REASON_FROZEN = 8,        /* GRAPHHOOKS_FREEZE: no new recordings */

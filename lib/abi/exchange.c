@@ -178,7 +178,7 @@ void *gh_exchange_window(const gh_exchange *x)
     return x != NULL ? gh_exchange_memory(x) : NULL;
 }
 
-/* More than fits into any window, in the place of a sum that overflows. */
+/* More than fits into any window, instead of a sum that overflows. */
 static uint64_t sum_of(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;

@@ -1,6 +1,6 @@
 /*
- * aux.h - the tensors that graphs read besides their inputs, and the places of
- * graphs.
+ * aux.h - the tensors that graphs read besides their inputs, and the entry
+ * of a graph.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,8 +23,8 @@ void **gh_aux_give_up(struct gh_capture *c, const struct gh_bank *bank,
 bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
                     uint32_t segment);
 
-/* banks.c: sets open.entry to a place for a graph.  Returns why there is none,
- * or GH_REASON_NONE. */
+/* banks.c: sets open.entry to one for a graph.  Returns why there is none, or
+ * GH_REASON_NONE. */
 gh_reason gh_capture_find_entry(struct gh_capture *c, const gh_pass *pass);
 
 #endif

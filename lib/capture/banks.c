@@ -130,7 +130,7 @@ static gh_reason admit(struct gh_capture *c, struct gh_bank *bank)
                : GH_REASON_BANKS;
 }
 
-/* Finds a place for the graph.  The bank is admitted first if it may have no
+/* Finds an entry for the graph.  The bank is admitted first if it may have no
  * graphs yet. */
 gh_reason gh_capture_find_entry(struct gh_capture *c, const gh_pass *pass)
 {

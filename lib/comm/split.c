@@ -69,7 +69,7 @@ static void release(struct gh_split *split)
     free(split);
 }
 
-/* NCCL writes a place also when the host has aborted the parent. */
+/* NCCL writes the handle also when the host has aborted the parent. */
 static void throw_away(struct gh_split *split)
 {
     const struct timespec nap = { .tv_nsec = NAP_NS };

@@ -1,7 +1,7 @@
 /*
  * env.h - the options, from the environment and from gh_session_desc.
  *
- * env.def is the only list of variables, and lib/config the only place of the
+ * env.def is the only list of variables, and lib/config the only room of the
  * library that looks at the environment.  A session loads the options once,
  * when it opens:
  *

@@ -23,7 +23,7 @@ bool gh_env_is_named(const struct gh_env_row *row, const char *name,
 
 /* ---- parse.c ------------------------------------------------------------- */
 
-/* Parses a value and stores it at the row's place in `values`.  Defaults, the
+/* Parses a value and stores it at the row's offset in `values`.  Defaults, the
  * environment and the host's options all come this way. */
 gh_status gh_env_parse(const struct gh_env_row *row, const char *label,
                        const char *value, void *values, gh_error *err);

@@ -29,7 +29,7 @@ struct location {
 _Static_assert(sizeof(struct location) / sizeof(uint64_t) + 1 <= GH_COMM_WORDS,
                "said at once");
 
-/* A number of the device's place on the bus; 0: the driver does not say. */
+/* A number of the device's address on the bus; 0: the driver does not say. */
 static uint64_t this_bus(struct gh_device *dev)
 {
     char text[32];

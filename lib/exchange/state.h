@@ -197,7 +197,7 @@ gh_status gh_flags_say_ready(gh_exchange *x, const gh_exchange_op *op,
                              gh_error *err);
 gh_status gh_flags_wait_ready(gh_exchange *x, const gh_exchange_op *op,
                               gh_error *err);
-/* Sets, in place of the others, all flags that this rank waits for. */
+/* Sets, instead of the others, all flags that this rank waits for. */
 void gh_flags_set_own(gh_exchange *x);
 
 /* late.c: for kinds whose ranks wait for flags */

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- places -------------------------------------------------------------- */
+/* ---- directories --------------------------------------------------------- */
 
 /* Writes the directory graphhooks/ in the directory of the file with this
  * code. */

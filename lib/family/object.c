@@ -113,7 +113,7 @@ static gh_status read_file(const struct gh_family_where *where,
     return status;
 }
 
-/* ---- places in it -------------------------------------------------------- */
+/* ---- ranges of it -------------------------------------------------------- */
 
 static bool within(const struct gh_object *o, uint64_t offset, uint64_t bytes)
 {

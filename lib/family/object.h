@@ -35,8 +35,7 @@ gh_status gh_object_read(const struct gh_family_where *where,
                          struct gh_object *object, gh_error *err);
 void gh_object_free(struct gh_object *object);
 
-/* The name at a place of the string table; "?" if the place is outside of
- * it. */
+/* The name at an offset of the string table; "?" if that is outside of it. */
 const char *gh_object_string(const struct gh_object *object, uint64_t at);
 
 /* How many functions of its own run when it is loaded, without those that every

@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-/* Checks everything about a layer except its place in the model.  `where`
+/* Checks everything about a layer except its position in the model.  `where`
  * begins each sentence, up to the field: "layer 3: gh_layer_desc." or
  * "layers[3].". */
 gh_status gh_layer_check(const char *where, const gh_layer_desc *desc,

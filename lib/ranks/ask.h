@@ -1,7 +1,7 @@
 /*
  * ask.h - what a rank asks the other ranks of its bank about a pass.
  *
- * All ranks ask at the same places: when they record a pass, when they end its
+ * All ranks ask at the same points: when they record a pass, when they end its
  * recording, and when they compare it.  A rank that cannot replay asks too, and
  * gets an answer only if the others cannot replay either.  A replay calls
  * nothing of this.

@@ -67,8 +67,8 @@ static gh_status collect(struct gh_capture *c, struct gh_bank *bank,
     return status == GH_OK ? GH_OK : gh_ranks_lost(c, bank, why.text, err);
 }
 
-/* Collects the words of all ranks.  The ranks are lost unless all are in the
- * same place. */
+/* Collects the words of all ranks.  The ranks are lost unless all are at the
+ * same position. */
 static gh_status collect_at(struct gh_capture *c, struct gh_bank *bank,
                             void *stream, const uint64_t *mine,
                             const uint64_t **all_p, gh_error *err)

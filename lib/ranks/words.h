@@ -1,9 +1,9 @@
 /*
  * words.h - where a rank is, as it tells the other ranks of its bank.
  *
- * The words of a gather begin with the place: step, pass and slot, or the pair
- * of chunks of a run.  It must be the same on all ranks.  Microbatches are not
- * compared, as each rank may number them in its own way.
+ * The words of a gather begin with the position: step, pass and slot, or the
+ * pair of chunks of a run.  It must be the same on all ranks.  Microbatches are
+ * not compared, as each rank may number them in its own way.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,7 +25,7 @@ enum gh_rendezvous {
 
 /* The words of a gather. */
 enum {
-    GH_WORD_HEAD, /* the place, the answer and its reason */
+    GH_WORD_HEAD, /* the position, the answer and its reason */
     GH_WORD_STEP, /* the current step */
     GH_WORD_WORK, /* of a pass: segment, direction, variant and flags; else as
                      in collect.c */
@@ -48,7 +48,7 @@ void gh_rank_words_describe(const struct gh_capture *c, const uint64_t *words,
 gh_status gh_rank_words_collect(struct gh_capture *c, struct gh_bank *bank,
                                 const uint64_t *mine, uint32_t n,
                                 const uint64_t **all_p, gh_error *err);
-/* The ranks are lost unless all are at the same place. */
+/* The ranks are lost unless all are at the same position. */
 gh_status gh_rank_words_compare(struct gh_capture *c,
                                 const struct gh_bank *bank,
                                 const uint64_t *mine, const uint64_t *all,

@@ -19,7 +19,7 @@
 #define GH_NO_CHUNK UINT32_MAX
 #define GH_TASK_KINDS 3 /* by gh_direction */
 
-/* The place of a node in its layer, as the fixed order distinguishes it. */
+/* The role of a node in its layer, as the fixed order distinguishes it. */
 enum gh_role {
     GH_ROLE_BEFORE,   /* before the dispatch; or the first node of a layer
                          without exchanges */

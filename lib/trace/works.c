@@ -15,7 +15,7 @@
  * the other lanes of the session follow this one. */
 #define TID_OF_WORKS(lane) (1000u + 100u * (lane))
 
-/* The place of the work's lane among those of the session. */
+/* The index of the work's lane among those of the session. */
 static uint32_t lane_of(struct gh_trace *trace,
                         const struct gh_trace_work *work)
 {

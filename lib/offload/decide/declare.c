@@ -1,5 +1,5 @@
 /*
- * declare.c - a host says which groups there are, in the place of a profile.
+ * declare.c - a host says which groups there are, instead of a profile.
  *
  * What the first step would have shown is put into the table, as if each group
  * had been saved and committed once; then decide.c decides as ever.

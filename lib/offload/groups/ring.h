@@ -46,8 +46,8 @@ void gh_ring_free(struct gh_ring *ring, struct gh_memory *memory);
 /* The free buffer that was taken longest ago; NULL: none is free. */
 struct gh_ring_buffer *gh_ring_oldest(const struct gh_ring *ring);
 
-/* The buffer `n` places before it, round the ring; NULL if n is 0, or not less
- * than the number of places. */
+/* The buffer `n` before it, round the ring; NULL if n is 0, or not less than
+ * the number of buffers. */
 struct gh_ring_buffer *gh_ring_before(const struct gh_ring *ring,
                                       const struct gh_ring_buffer *buffer,
                                       uint32_t n);

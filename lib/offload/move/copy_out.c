@@ -1,5 +1,5 @@
 /*
- * copy_out.c - the way to the host: a place for what is written, and its copy
+ * copy_out.c - the way to the host: a buffer for what is written, and its copy
  * once that is committed.
  *
  * A commit issues its copy at once, or puts the instance into a queue.  A flush

@@ -1,7 +1,7 @@
 /*
  * eager_save.c - a forward that runs eagerly saves and commits.
  *
- * A save gives the host a place for each tensor, and makes its stream wait
+ * A save gives the host an address for each tensor, and makes its stream wait
  * until that may be written.  A commit marks it as written and issues the copy
  * out.  launch.c does the same around the launch of a recorded forward.
  *
@@ -19,9 +19,9 @@
 
 /* ---- where it goes ----------------------------------------------------- */
 
-/* Chooses a buffer of the ring: the group's place if that is free, or else any
- * that is free.  If the host has all of them open at once, the ring gets one
- * more. */
+/* Chooses a buffer of the ring: that of the group's index if it is free, or
+ * else any that is free.  If the host has all of them open at once, the ring
+ * gets one more. */
 static gh_status choose_out(struct gh_offload *o, const struct gh_instance *i,
                             struct gh_ring_buffer **out_p, gh_error *err)
 {

@@ -1,6 +1,6 @@
 /*
- * launch.c - what the library does around every launch of a recorded pass, in
- * the place of the host.
+ * launch.c - what the library does around every launch of a recorded pass,
+ * instead of the host.
  *
  * script.c has written the steps down.  The graph knows the buffers of its
  * groups: if one of them is elsewhere this time, the graph is not launched.

@@ -33,7 +33,7 @@ gh_ring_buffer_of(const struct gh_ring *ring, const struct gh_group *group,
 
 /* ---- copy_out.c -------------------------------------------------------- */
 
-/* A group is about to be written: a block for it, and its place in `out`. */
+/* A group is about to be written: a block for it, and its buffer in `out`. */
 gh_status gh_move_begin(struct gh_offload *offload,
                         struct gh_instance *instance,
                         struct gh_ring_buffer *out, uint64_t bytes,

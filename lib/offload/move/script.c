@@ -2,7 +2,7 @@
  * script.c - a pass that is recorded: event nodes in its graph, and the steps
  * of its script, which launch.c follows around every launch.
  *
- * The groups of a recorded pass have their buffers by their place, and the
+ * The groups of a recorded pass have their buffers by their index, and the
  * nodes refer to the events of those.  Nothing changes while the pass is
  * recorded: its first launch is the first time that it runs.
  *
@@ -246,8 +246,9 @@ static bool is_alone(const struct gh_offload_script *script,
 }
 
 /* Finds the buffer of the group that the graph ends.  If an eager pass has
- * begun it, that is the buffer which this pass has chosen, and else the group's
- * place.  Before the profile is decided on, no group has a place in a ring. */
+ * begun it, that is the buffer which this pass has chosen, and else that of
+ * the group's index.  Before the profile is decided on, no group has an index
+ * in a ring. */
 static gh_status find_end(const struct gh_offload *o,
                           const struct gh_offload_at *at,
                           struct gh_offload_step *step, gh_error *err)

@@ -30,7 +30,7 @@ static inline bool gh_script_is_lent(const struct gh_instance *i)
            i->host_memory->stays != 0;
 }
 
-/* Whether it is in a place of this time only, which no graph can know. */
+/* Whether its address is this time's only, which no graph can know. */
 static inline bool gh_script_is_temporary(const struct gh_instance *i)
 {
     return gh_script_holds_other(i, i->stays) || gh_script_is_lent(i);
