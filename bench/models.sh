@@ -29,15 +29,15 @@ model()
     shift 3
     set -- --model "$model" "$@"
     engine "models_${model}_${size}_layer" "$turns" "$count" "$@"
-    engine "models_${model}_${size}_chunk" "$turns" "$count" "$@" \
-        --granularity chunk
+    GRAPHHOOKS_GRANULARITY=chunk \
+        engine "models_${model}_${size}_chunk" "$turns" "$count" "$@"
     case $model in
     moe) partial=attn,moe_router,moe_preprocess ;;
     hybrid) partial=attn,mlp,mamba,moe_router,moe_preprocess ;;
     *) return ;;
     esac
-    engine "models_${model}_${size}_partial" "$turns" "$count" "$@" \
-        --scope "$partial"
+    GRAPHHOOKS_SCOPE=$partial \
+        engine "models_${model}_${size}_partial" "$turns" "$count" "$@"
 }
 
 for each in gpt moe mla mamba hybrid; do

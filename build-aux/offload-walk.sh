@@ -116,12 +116,15 @@ train()
     set -- --driver soft --quiet --model "$model" --layers 5 --hidden 16 \
         --heads 2 --seq 8 --batch 1 --steps 4 --microbatches 3,4,2 \
         --compare eager,graph,graph+offload,graph+offload+delay \
-        --granularity "$granularity" --offload-fraction "$fraction" \
         --streams $((n / 3 % 3 + 1)) --in-flight $((n / 9 % 3 + 2))
     [ "$model" != hybrid ] || set -- "$@" --layers 8 --pattern 'M*-E'
-    [ "$scope" = all ] || set -- "$@" --scope "$scope"
+    [ "$scope" != all ] || scope=
     [ "$set" = all ] || set -- "$@" --offload "$set"
-    if SOFTCUDA_SEED=$seed "$build/gh-engine" "$@" > "$scratch/log" 2>&1 &&
+    settings="SOFTCUDA_SEED=$seed GRAPHHOOKS_SCOPE=$scope"
+    settings="$settings GRAPHHOOKS_GRANULARITY=$granularity"
+    settings="$settings GRAPHHOOKS_OFFLOAD_FRACTION=$fraction"
+    # shellcheck disable=SC2086 # words
+    if env $settings "$build/gh-engine" "$@" > "$scratch/log" 2>&1 &&
         grep -q '^bitwise equal: yes' "$scratch/log" &&
         ! grep -q 'softcuda: [ru]' "$scratch/log"; then
         verdict=passed
@@ -129,7 +132,7 @@ train()
         verdict=skipped
     else
         verdict=failed
-        echo "SOFTCUDA_SEED=$seed gh-engine $*"
+        echo "$settings gh-engine $*"
         grep -E 'softcuda: [ru]|bitwise|GH_ERR' "$scratch/log" |
             sed 's/^/    /' || :
     fi

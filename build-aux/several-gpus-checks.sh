@@ -164,11 +164,12 @@ lacks()
 # Ranks are processes on GPUs, or threads where $threads is set.
 engine()
 {
-    local name=$1 rc file said
+    local name=$1 rc file said order=
     local -a settings=() options=(--driver "$driver" --ranks "$ranks" --quiet)
     shift
 
     while [ "$1" != -- ]; do
+        [ "${1%%=*}" != GRAPHHOOKS_OVERLAP ] || order=${1#*=}
         settings+=("$1")
         shift
     done
@@ -189,7 +190,7 @@ engine()
         return 1
     fi
     said=$(lacks "$file.json" "$(value --compare "$@")" \
-        "$(value --exchange "$@")" "$(value --overlap "$@")") ||
+        "$(value --exchange "$@")" "$order") ||
         said="its results cannot be read"
     [ -z "$said" ]
     check $? "$name: ${said:-bitwise equal (status $rc)}"

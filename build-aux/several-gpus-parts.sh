@@ -195,11 +195,10 @@ part_ep()
         for order in $orders; do
             for exchange in nccl copy; do
                 # shellcheck disable=SC2046 # words
-                engine "$model, order $order, exchange $exchange" -- \
-                    $(small) --layers 4 --model "$model" \
-                    --experts $((2 * ranks)) \
-                    --ep "$ranks" --overlap "$order" --exchange $exchange \
-                    --compare "$overlap_modes"
+                engine "$model, order $order, exchange $exchange" \
+                    GRAPHHOOKS_OVERLAP="$order" -- $(small) --layers 4 \
+                    --model "$model" --experts $((2 * ranks)) --ep "$ranks" \
+                    --exchange $exchange --compare "$overlap_modes"
             done
         done
     done
@@ -211,12 +210,13 @@ part_ep()
             --model mla --experts $((2 * ranks)) --ep "$ranks" \
             --drop-and-pad --exchange $exchange --compare eager,graph,step
         # shellcheck disable=SC2046
-        threads=1 engine "moe, ranks are threads, exchange $exchange" -- \
-            $(small) --model moe --experts $((2 * ranks)) --ep "$ranks" \
-            --overlap auto --exchange $exchange --compare "$overlap_modes"
+        threads=1 engine "moe, ranks are threads, exchange $exchange" \
+            GRAPHHOOKS_OVERLAP=auto -- $(small) --model moe \
+            --experts $((2 * ranks)) --ep "$ranks" --exchange $exchange \
+            --compare "$overlap_modes"
         # shellcheck disable=SC2046
-        engine "moe, large, exchange $exchange" -- $(large) --model moe \
-            --experts $((2 * ranks)) --ep "$ranks" --overlap auto \
+        engine "moe, large, exchange $exchange" GRAPHHOOKS_OVERLAP=auto -- \
+            $(large) --model moe --experts $((2 * ranks)) --ep "$ranks" \
             --exchange $exchange --compare eager,graph,overlap,overlap+graph
         grep -h 'order auto\|tokens a second' "$out/$part"/moe--large*.txt
     done
@@ -245,19 +245,19 @@ part_uneven()
     for order in $orders; do
         for exchange in nccl copy; do
             # shellcheck disable=SC2046
-            engine "moe, uneven, order $order, exchange $exchange" -- \
-                $(small) --model moe --experts "$experts" --top-k 2 \
-                --busy-expert --ep "$ranks" --overlap "$order" \
+            engine "moe, uneven, order $order, exchange $exchange" \
+                GRAPHHOOKS_OVERLAP="$order" -- $(small) --model moe \
+                --experts "$experts" --top-k 2 --busy-expert --ep "$ranks" \
                 --exchange $exchange --compare "$overlap_modes"
         done
     done
     [ -n "$brief" ] || is_soft ||
         for exchange in nccl copy; do
             # shellcheck disable=SC2046
-            engine "moe, uneven, large, exchange $exchange" -- $(large) \
-                --model moe --experts "$experts" --top-k 2 --busy-expert \
-                --ep "$ranks" --overlap auto --exchange $exchange \
-                --compare eager,overlap,overlap+graph
+            engine "moe, uneven, large, exchange $exchange" \
+                GRAPHHOOKS_OVERLAP=auto -- $(large) --model moe \
+                --experts "$experts" --top-k 2 --busy-expert --ep "$ranks" \
+                --exchange $exchange --compare eager,overlap,overlap+graph
         done
 }
 
@@ -315,11 +315,12 @@ part_all()
     [ -z "$brief" ] || exchanges=copy
     for exchange in $exchanges; do
         # shellcheck disable=SC2046
-        engine "all at once, exchange $exchange" -- $(small) --layers 4 \
-            $(shared_seq) --batch 1 --model moe \
-            --experts $((2 * ranks)) --ep "$ranks" --packed \
-            --cp "$(divisors)" --overlap auto --exchange "$exchange" \
-            --steps $((ranks == 8 ? 8 : 5)) --microbatches 6,4 --offload qkv_linear,core_attn,attn_proj,expert_fc1,moe_act \
+        engine "all at once, exchange $exchange" GRAPHHOOKS_OVERLAP=auto -- \
+            $(small) --layers 4 $(shared_seq) --batch 1 --model moe \
+            --experts $((2 * ranks)) --ep "$ranks" --packed --cp "$(divisors)" \
+            --exchange "$exchange" --steps $((ranks == 8 ? 8 : 5)) \
+            --microbatches 6,4 \
+            --offload qkv_linear,core_attn,attn_proj,expert_fc1,moe_act \
             --compare "$overlap_modes"
         uses_all "$out/$part/all-at-once--exchange-$exchange.json" \
             "all at once, $exchange"
@@ -394,11 +395,12 @@ part_offload()
         for fraction in 1 auto; do
             name="offload $fraction, exchange $path"
             # shellcheck disable=SC2046
-            engine "$name" "${settings[@]}" -- $(large) --steps 10 \
+            engine "$name" "${settings[@]}" GRAPHHOOKS_OVERLAP=auto \
+                GRAPHHOOKS_OFFLOAD_FRACTION=$fraction -- $(large) --steps 10 \
                 --model moe --experts $((2 * ranks)) --ep "$ranks" \
-                --exchange "$exchange" --overlap auto \
+                --exchange "$exchange" \
                 --offload qkv_linear,core_attn,attn_proj,expert_fc1,moe_act \
-                --offload-fraction $fraction --compare "eager,$modes"
+                --compare "eager,$modes"
             [ $fraction != auto ] ||
                 policy "$out/$part/$(echo "$name" | tr -c 'a-zA-Z0-9\n' -).txt" \
                     "$name"
@@ -413,10 +415,9 @@ part_offload()
 part_trace()
 {
     # shellcheck disable=SC2046
-    engine "trace" -- $(large) --steps 4 --model moe \
+    engine "trace" GRAPHHOOKS_OVERLAP=auto -- $(large) --steps 4 --model moe \
         --experts $((2 * ranks)) --ep "$ranks" --exchange copy \
-        --overlap auto --compare eager,overlap+graph \
-        --trace "$out/$part/overlap.json"
+        --compare eager,overlap+graph --trace "$out/$part/overlap.json"
     grep -q '"ph":"X"' "$out/$part/overlap.json" &&
         gzip -f "$out/$part/overlap.json"
     check $? "there is a timeline of overlap"

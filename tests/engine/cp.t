@@ -107,9 +107,10 @@ done
         train "$n of 1,2,4 forced" -- $dynamic --ranks 4 --cp 1,2,4 --seq 16 \
             --cp-force $n --compare eager,graph,step --steps 3
     done
-    train "two streams, chunks" -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
-        --streams 2 --granularity chunk
-    train "by part" -- $dynamic --ranks 3 --cp 1,3 --seq 24 --granularity part
+    train "two streams, chunks" GRAPHHOOKS_GRANULARITY=chunk -- $dynamic \
+        --ranks 3 --cp 1,3 --seq 24 --streams 2
+    train "by part" GRAPHHOOKS_GRANULARITY=part -- $dynamic --ranks 3 --cp 1,3 \
+        --seq 24
     train "delayed gradients of weights" -- $dynamic --ranks 3 --cp 1,3 \
         --seq 24 --delay-wgrad 1 --streams 2
     train "checked" GRAPHHOOKS_LOG=off GRAPHHOOKS_CHECK=bitwise -- $dynamic \
@@ -154,7 +155,8 @@ apart()
     fail=$2
     shift 2
     # shellcheck disable=SC2086 # words
-    SOFTCUDA_FAIL=$fail timeout 60 "$builddir/gh-engine" $small $few "$@" \
+    GRAPHHOOKS_SCOPE=attn SOFTCUDA_FAIL=$fail timeout 60 \
+        "$builddir/gh-engine" $small $few "$@" \
         > "$scratch/out" 2> "$scratch/err"
     status=$?
     [ $status -eq 0 ] && grep -q '^bitwise equal: yes' "$scratch/out" &&
@@ -166,14 +168,15 @@ apart()
 
 # Of layers with attention alone, so that each recording has collectives.
 for n in 1 3; do
-    apart "a recording that cannot begin" cuStreamBeginCapture:$n --scope attn
-    apart "a recording that fails" cuStreamEndCapture:$n --scope attn
+    apart "a recording that cannot begin" cuStreamBeginCapture:$n
+    apart "a recording that fails" cuStreamEndCapture:$n
     apart "a graph that cannot be made" cuGraphInstantiateWithFlags:$n \
-        --scope attn --cp-force 3 --cp-comm ring
+        --cp-force 3 --cp-comm ring
 done
 # shellcheck disable=SC2086 # words
-SOFTCUDA_FAIL=cuGraphLaunch:40 timeout 10 "$builddir/gh-engine" $small $few \
-    --scope attn --cp-force 3 > "$scratch/out" 2> "$scratch/err"
+GRAPHHOOKS_SCOPE=attn SOFTCUDA_FAIL=cuGraphLaunch:40 timeout 10 \
+    "$builddir/gh-engine" $small $few --cp-force 3 \
+    > "$scratch/out" 2> "$scratch/err"
 [ $? -eq 3 ] && grep -q '^gh-engine: rank [012]: graph mode: ' "$scratch/err"
 ok $? "a launch that fails on one rank ends all in time"
 # shellcheck disable=SC2086 # words

@@ -60,17 +60,17 @@ for model in moe "mla --experts 4" "hybrid --layers 4 --pattern E*ME"; do
     for how in $(echo "$ways" | tr ' ,' '_ '); do
         # shellcheck disable=SC2046 # words
         set -- $(echo "$how" | tr _ ' ')
-        run "$model: $1 ranks, experts over $2, $3" SOFTCUDA_SEED=$1$2 -- \
-            --model $model --ranks "$1" --ep "$2" --overlap "$3" \
+        run "$model: $1 ranks, experts over $2, $3" SOFTCUDA_SEED=$1$2 \
+            GRAPHHOOKS_OVERLAP="$3" -- --model $model --ranks "$1" --ep "$2" \
             --steps 4
     done
 done
-run "order off" -- --model moe --ranks 2 --ep 2 --overlap off
+run "order off" GRAPHHOOKS_OVERLAP=off -- --model moe --ranks 2 --ep 2
 # A microbatch has its documents before the one in its slot has gone.
 for seed in 0 7; do
     run "order off, packed, one slot, seed $seed" GRAPHHOOKS_MAX_SLOTS=1 \
-        GRAPHHOOKS_LOG=off SOFTCUDA_SEED=$seed -- --model moe --ranks 2 \
-        --ep 2 --overlap off --packed --in-flight 3
+        GRAPHHOOKS_LOG=off SOFTCUDA_SEED=$seed GRAPHHOOKS_OVERLAP=off -- \
+        --model moe --ranks 2 --ep 2 --packed --in-flight 3
 done
 run "drop and pad" -- --model moe --ranks 2 --ep 2 --drop-and-pad
 train "drop and pad, all as a graph" -- --model moe --ranks 2 --ep 2 \
@@ -86,8 +86,8 @@ run "three in flight" -- --model moe --ranks 2 --ep 2 --in-flight 3 \
     --microbatches 5,1
 run "one row, overlapped" -- --model moe --ranks 4 --ep 4 --top-k 1 \
     --seq 1 --batch 1
-run "all features" -- --model moe --layers 4 --ranks 4 --ep 2 --packed \
-    --cp 1,2 --seq 24 --overlap auto --steps 4
+run "all features" GRAPHHOOKS_OVERLAP=auto -- --model moe --layers 4 --ranks 4 \
+    --ep 2 --packed --cp 1,2 --seq 24 --steps 4
 goes "all features"
 run "all features, latent attention" -- --model mla --layers 4 --experts 4 \
     --ranks 4 --ep 4 --packed --cp 1,2,4 --cp-comm ring --seq 12 --steps 4
@@ -95,8 +95,8 @@ goes "all features, latent attention"
 
 # Half of all choices: rank 0 sends its own 16 rows to others for their second
 # choice, and the others' 48 back; the same in the backward.
-run "one rank with half of all tokens" -- --model moe --ranks 4 --ep 4 \
-    --top-k 2 --busy-expert --overlap auto
+run "one rank with half of all tokens" GRAPHHOOKS_OVERLAP=auto -- --model moe \
+    --ranks 4 --ep 4 --top-k 2 --busy-expert
 [ "$(value exchanged_bytes)" -eq $((2 * (16 + 48) * 16 * 4 * 2 * 8)) ]
 ok $? "and so many bytes leave it"
 for exchange in nccl copy kernel; do
@@ -108,8 +108,8 @@ done
 # that the library knows, among them.
 train "checked bit for bit" GRAPHHOOKS_CHECK=bitwise -- --model moe --ranks 2 \
     --ep 2 --compare eager,graph,overlap+graph,overlap+graph+delay-wgrad
-train "checked between ranks" GRAPHHOOKS_CHECK=ranks -- --model moe --ranks 4 \
-    --ep 2 --overlap auto --steps 4 \
+train "checked between ranks" GRAPHHOOKS_CHECK=ranks GRAPHHOOKS_OVERLAP=auto \
+    -- --model moe --ranks 4 --ep 2 --steps 4 \
     --compare eager,overlap+graph,overlap+graph+delay-wgrad
 
 # ---- exchanges -------------------------------------------------------------
@@ -145,8 +145,8 @@ for exchange in nccl copy; do
         --compare eager,graph,step
     run "one row, exchange $exchange" -- --model moe --ranks 4 --ep 4 \
         --top-k 1 --seq 1 --batch 1 --exchange $exchange
-    run "all features, exchange $exchange" -- --model moe --layers 4 \
-        --ranks 4 --ep 4 --packed --cp 1,2,4 --seq 12 --overlap auto \
+    run "all features, exchange $exchange" GRAPHHOOKS_OVERLAP=auto -- \
+        --model moe --layers 4 --ranks 4 --ep 4 --packed --cp 1,2,4 --seq 12 \
         --steps 4 --exchange $exchange
     goes "all features, exchange $exchange"
     [ "$exchange" = copy ] && other=nccl || other=copy
@@ -167,7 +167,8 @@ try_scope()
     tried=$((tried + 1))
     granularity=$(echo part layer chunk | cut -d ' ' -f $(((tried + tried / 3) % 3 + 1)))
     # shellcheck disable=SC2086 # words
-    trains -- $2 --ranks 2 --ep 2 --scope "$1" --granularity "$granularity" \
+    trains GRAPHHOOKS_SCOPE="$1" GRAPHHOOKS_GRANULARITY="$granularity" -- $2 \
+        --ranks 2 --ep 2 \
         --compare eager,overlap+graph,overlap+graph+delay-wgrad &&
         ! grep -q '"replays": 0' "$scratch/out.json" ||
         bad="$bad $1/$granularity"
@@ -204,8 +205,8 @@ if [ "$driver" = soft ] && [ -z "${sanitize-}" ]; then
     walk "attn mlp mamba" --model hybrid --layers 4
 fi
 for scope in moe moe,attn moe_preprocess moe,moe_router; do
-    trains -- --model moe --ranks 2 --ep 2 --drop-and-pad --scope $scope \
-        --compare overlap+graph
+    trains GRAPHHOOKS_SCOPE=$scope -- --model moe --ranks 2 --ep 2 \
+        --drop-and-pad --compare overlap+graph
     [ "$status" -eq 2 ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
         grep -q '^gh-engine: overlap+graph mode: .*scope' "$scratch/err"
     ok $? "scope $scope is refused with a sentence"
@@ -220,8 +221,8 @@ seeds="1 2 3 4 5 6 7 8 9 10 11 12"
 [ -z "${sanitize-}" ] || seeds="1 2"
 bad=
 for seed in $seeds; do
-    trains SOFTCUDA_SEED=$seed -- --model moe --layers 3 --ranks 2 --ep 2 \
-        --seed $seed --compare $every --overlap auto --steps 4 \
+    trains SOFTCUDA_SEED=$seed GRAPHHOOKS_OVERLAP=auto -- --model moe \
+        --layers 3 --ranks 2 --ep 2 --seed $seed --compare $every --steps 4 \
         --offload core_attn,expert_fc1,moe_act || bad="$bad $seed"
 done
 empty "$bad" "seeds $seeds, and what they draw: the same losses and weights"
@@ -231,10 +232,11 @@ empty "$bad" "seeds $seeds, and what they draw: the same losses and weights"
 lacks=
 for n in 200 230 260 290 320 350 380; do
     timeout 60 env GRAPHHOOKS_LOG=info SOFTCUDA_FAIL=cuEventCreate:$n \
+        GRAPHHOOKS_OFFLOAD_FRACTION=auto \
         "$builddir/gh-engine" --driver soft --quiet --limit 10 --model moe \
         --ranks 2 --ep 2 --layers 3 --hidden 16 --heads 2 --seq 8 --batch 2 \
         --steps 6 --microbatches 3 --in-flight 2 --exchange copy \
-        --offload-fraction auto --compare eager,overlap+graph+offload+delay \
+        --compare eager,overlap+graph+offload+delay \
         > "$scratch/out" 2> "$scratch/err"
     lacks=$(grep -c 'are not compared .*: rank [01] has no times of them' \
         "$scratch/err")

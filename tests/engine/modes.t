@@ -71,7 +71,7 @@ is "$(list recordings_after_step)" "0, 16, 16, 16, 16" \
     "other numbers of microbatches record nothing more"
 is "$(value copies)" 63 "the passes whose inputs move are copied once each"
 
-train "by part" -- --granularity part
+train "by part" GRAPHHOOKS_GRANULARITY=part
 is "$(value recordings)" 32 "twice as many recordings by part"
 
 train "rising numbers of microbatches" -- --microbatches 1,2,3,4,5
@@ -85,21 +85,22 @@ done
 
 # ---- scopes --------------------------------------------------------------
 
-train "attention only" -- --scope attn
+train "attention only" GRAPHHOOKS_SCOPE=attn
 is "$(value recordings)" 16 "attention alone is recorded"
 is "$(value plan)" 100 "the MLP's passes are eager by plan"
-train "MLP only, by part" -- --scope mlp --granularity part
+train "MLP only, by part" GRAPHHOOKS_SCOPE=mlp GRAPHHOOKS_GRANULARITY=part
 is "$(value recordings)" 16 "the MLP alone is recorded"
-train "both named" -- --scope attn,mlp
+train "both named" GRAPHHOOKS_SCOPE=attn,mlp
 is "$(value recordings)" 16 "naming both is the whole layer"
-train "nothing named" -- --scope ''
+train "nothing named" GRAPHHOOKS_SCOPE=
 is "$(value recordings)" 16 "naming none is the whole layer"
 
 # ---- streams -------------------------------------------------------------
 
 train "the legacy stream" -- --stream legacy
 is "$(value replays)" 84 "the legacy stream replays"
-train "the legacy stream, by part" -- --stream legacy --granularity part
+train "the legacy stream, by part" GRAPHHOOKS_GRANULARITY=part -- \
+    --stream legacy
 train "two streams" -- --streams 2
 train "three streams, two in flight" -- --streams 3 --in-flight 2
 train "eight in flight, five streams" -- --streams 5 --in-flight 8
@@ -116,9 +117,6 @@ said='all slots were in flight'
 train "one slot for four in flight" GRAPHHOOKS_MAX_SLOTS=1 -- --streams 2
 [ "$(value busy)" -gt 0 ]
 ok $? "microbatches without a slot are eager"
-said='GRAPHHOOKS_SCOPE=mlp wins over --scope'
-train "scope by environment" GRAPHHOOKS_SCOPE=mlp -- --scope attn,mlp
-is "$(value plan)" 100 "the environment wins over --scope"
 train "three steps of warmup" GRAPHHOOKS_WARMUP_STEPS=3
 is "$(list recordings_after_step)" "0, 0, 0, 12, 16" \
     "recording starts after warmup"
@@ -223,17 +221,17 @@ for of in mla "mla --experts 4 --shared-expert" "moe --dense-layers 1" \
 done
 train "mla" -- --model mla --compare eager,graph
 is "$(value recordings)" 16 "latent attention is recorded as attention is"
-train "experts, eager between graphs" -- --model moe \
-    --scope attn,moe_router,moe_preprocess --streams 2
+train "experts, eager between graphs" \
+    GRAPHHOOKS_SCOPE=attn,moe_router,moe_preprocess -- --model moe --streams 2
 with_experts=$(value copies)
 [ "$(value plan)" -gt 0 ] && [ "$(value replays)" -gt 0 ]
 ok $? "some of its passes are replayed, some eager by plan"
-train "attention, between what is eager" -- --model moe --scope attn
+train "attention, between what is eager" GRAPHHOOKS_SCOPE=attn -- --model moe
 is "$with_experts" "$(value copies)" \
     "what crosses the border of captured experts is not copied"
 said='passes compared, no difference'
-train "experts, checked" GRAPHHOOKS_CHECK=bitwise -- --model moe --streams 2 \
-    --scope attn,moe_router,moe_preprocess
+train "experts, checked" GRAPHHOOKS_CHECK=bitwise \
+    GRAPHHOOKS_SCOPE=attn,moe_router,moe_preprocess -- --model moe --streams 2
 [ "$(value checks)" -gt 50 ]
 ok $? "replays of a partial capture are compared with eager passes"
 is "$(value check_failures)" 0 "and do not differ"
@@ -241,8 +239,8 @@ said='passes compared, no difference'
 train "hybrid, checked" GRAPHHOOKS_CHECK=bitwise -- --model hybrid \
     --pattern 'EM*-' --layers 4
 is "$(value check_failures)" 0 "replays of a hybrid do not differ"
-train "hybrid as one chunk" -- --model hybrid --pattern 'M*-E' \
-    --layers 8 --granularity chunk
+train "hybrid as one chunk" GRAPHHOOKS_GRANULARITY=chunk -- --model hybrid \
+    --pattern 'M*-E' --layers 8
 is "$(value recordings)" 8 "eight layers are one recording a direction and slot"
 train "moe" -- --model moe --compare eager
 dropless=$(sed -n 's/.*"weights_hash": //p' "$scratch/out.json")
@@ -269,15 +267,18 @@ train "apart, at once" -- --delay-wgrad 0 --compare eager,graph,step
 is "$(value recordings)" 24 "at once, they need no set more"
 train "at the end of the step" -- --delay-wgrad 20 --compare eager,graph,step
 is "$(value slots)" 8 "every microbatch has a slot until the end"
-train "later, by part" -- --delay-wgrad 2 --granularity part --in-flight 2
+train "later, by part" GRAPHHOOKS_GRANULARITY=part -- --delay-wgrad 2 \
+    --in-flight 2
 for scope in attn mlp; do
-    train "later, $scope alone" -- --delay-wgrad 1 --scope $scope --streams 2
+    train "later, $scope alone" GRAPHHOOKS_SCOPE=$scope -- --delay-wgrad 1 \
+        --streams 2
     is "$(value wgrad_replays)" 42 "$scope alone has delayed gradients"
 done
 train "later, on the legacy stream" -- --delay-wgrad 1 --stream legacy
 train "later, on three streams" -- --delay-wgrad 1 --streams 3 \
     --compare eager,graph,step
-train "later, in a chunk" -- --delay-wgrad 3 --granularity chunk --streams 2
+train "later, in a chunk" GRAPHHOOKS_GRANULARITY=chunk -- --delay-wgrad 3 \
+    --streams 2
 is "$(value wgrad_replays)" 21 "a chunk has one pass of delayed gradients"
 said='passes compared, no difference'
 train "later, checked" GRAPHHOOKS_CHECK=bitwise -- --delay-wgrad 1 --streams 2
@@ -290,23 +291,28 @@ said='all slots were in flight'
 train "later, one slot" GRAPHHOOKS_MAX_SLOTS=1 -- --delay-wgrad 1 --streams 2
 for of in mla "mamba --state 5" "moe --shared-expert" \
     "moe --drop-and-pad --shared-expert --top-k 1" \
-    "hybrid --layers 4 --granularity chunk" "hybrid --pattern ME-"; do
+    "hybrid --pattern ME-"; do
     # shellcheck disable=SC2086 # words
     train "later, $of" -- --delay-wgrad 1 --streams 2 \
         --compare eager,graph,step --model $of
 done
-train "later, the host reads counts" -- --model moe --dropless-host \
-    --delay-wgrad 1 --streams 2 --scope attn,moe_router,moe_preprocess
-train "later, experts between graphs" -- --model moe --delay-wgrad 1 \
-    --scope attn,moe_router,moe_preprocess --microbatches 5,6,8,3
+train "later, hybrid, in a chunk" GRAPHHOOKS_GRANULARITY=chunk -- \
+    --delay-wgrad 1 --streams 2 --compare eager,graph,step --model hybrid \
+    --layers 4
+train "later, the host reads counts" \
+    GRAPHHOOKS_SCOPE=attn,moe_router,moe_preprocess -- --model moe \
+    --dropless-host --delay-wgrad 1 --streams 2
+train "later, experts between graphs" \
+    GRAPHHOOKS_SCOPE=attn,moe_router,moe_preprocess -- --model moe \
+    --delay-wgrad 1 --microbatches 5,6,8,3
 is "$(value wgrad_replays)" 44 "the router's delayed gradients are replayed"
 is "$(value copies)" 66 "what a border hands to them is not copied"
-train "later, attention between what is eager" -- --model moe \
-    --delay-wgrad 1 --scope attn --microbatches 5,6,8,3
+train "later, attention between what is eager" GRAPHHOOKS_SCOPE=attn -- \
+    --model moe --delay-wgrad 1 --microbatches 5,6,8,3
 is "$(value copies)" 66 "which is what attention alone copies"
 # Nothing goes backward through whole numbers, and the library says so.
-train "later, by part of experts" GRAPHHOOKS_LOG=off -- --model moe --delay-wgrad 1 \
-    --granularity part
+train "later, by part of experts" GRAPHHOOKS_LOG=off \
+    GRAPHHOOKS_GRANULARITY=part -- --model moe --delay-wgrad 1
 is "$(value wgrad_replays)" 84 "a part without weights leaves nothing for later"
 
 # ---- a bank for each shape -----------------------------------------------

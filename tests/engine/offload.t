@@ -8,17 +8,21 @@ scratch
 driver=${GRAPHHOOKS_TEST_DRIVER:-soft}
 small="--hidden 16 --heads 2 --seq 8 --batch 1 --steps 4 --microbatches 3,4,2"
 
-# train OPTION...: 0 when every mode has the same losses and weights.  Leaves
-# the log in $scratch/log.
+# train OPTION...: 0 when every mode has the same losses and weights, with what
+# $scope, $granularity and $fraction say.  Leaves the log in $scratch/log.
+scope='' fraction=1
 train()
 {
     # shellcheck disable=SC2086 # words
-    if GRAPHHOOKS_LOG=info "$builddir/gh-engine" --driver "$driver" --quiet \
+    if GRAPHHOOKS_LOG=info GRAPHHOOKS_SCOPE=$scope \
+        GRAPHHOOKS_GRANULARITY=$granularity \
+        GRAPHHOOKS_OFFLOAD_FRACTION=$fraction \
+        "$builddir/gh-engine" --driver "$driver" --quiet \
         $small --compare eager,graph+offload,graph+offload+delay "$@" \
         > "$scratch/out" 2> "$scratch/log"; then
         return 0
     fi
-    diag "gh-engine $*"
+    diag "scope '$scope', $granularity, fraction $fraction: gh-engine $*"
     tail -n 3 "$scratch/log" | diag
     return 1
 }
@@ -62,9 +66,7 @@ shapes()
     bad=0
     for shape in $(shapes_of "$scope"); do
         granularity=${shape%:*} fraction=${shape#*:}
-        train --model "$model" --scope "$scope" "$@" \
-            --granularity $granularity --offload-fraction $fraction ||
-            bad=$((bad + 1))
+        train --model "$model" "$@" || bad=$((bad + 1))
         if [ $fraction = auto ] &&
             ! grep -q 'offload: foreseen: ' "$scratch/log"; then
             bad=$((bad + 1))
@@ -95,8 +97,7 @@ modules()
         for granularity in $alone; do
             # shellcheck disable=SC2086 # words
             train --model "$model" --layers $layers --offload "$module" $with \
-                --granularity $granularity --streams 2 ||
-                bad=$((bad + 1))
+                --streams 2 || bad=$((bad + 1))
             n=$(going)
             [ "$n" -le $most ] || most=$n
         done
@@ -125,18 +126,18 @@ for scope in '' mamba attn mlp; do
     shapes hybrid "$scope" --layers 16 --pattern 'M*-E' --streams 2
 done
 
+scope='' fraction=1
 modules gpt 5 qkv_linear core_attn attn_proj mlp_fc1 mlp_act
 modules mla 5 qkv_linear core_attn attn_proj mlp_fc1 mlp_act
 modules moe 5 qkv_linear core_attn attn_proj
 # Experts that are captured as a whole keep theirs.
-with="--scope attn,moe_router,moe_preprocess"
+scope=attn,moe_router,moe_preprocess
 modules moe 5 expert_fc1 moe_act
-with=
 # What goes here, and comes back to another place, is what the first part of a
 # pass reads.
-with="--dense-layers 3 --scope moe_router"
+scope=moe_router with="--dense-layers 3"
 modules moe 4 mlp_norm
-with=
+scope='' with=
 modules mamba 5 mamba_in mamba_conv mamba_scan mamba_out
 modules hybrid 16 core_attn mlp_act mamba_in mamba_scan
 
@@ -166,9 +167,6 @@ GRAPHHOOKS_OFFLOAD=core_attn said --compare eager,graph+offload \
     --offload mlp_act
 grep -q 'GRAPHHOOKS_OFFLOAD=core_attn wins over --offload' "$scratch/log"
 ok $? "a variable that wins over an option is named"
-said --compare eager,graph+offload --offload-fraction 1.5
-grep -q 'fraction is "1.5"' "$scratch/log"
-ok $? "--offload-fraction is the library's to judge"
 if have python3; then
     said --hidden 128 --seq 64 --batch 4 --layers 8 --microbatches 4 \
         --compare eager,graph,graph+offload --json "$scratch/o.json"
@@ -216,9 +214,9 @@ done
 
 # What a graph hands to the next pass is where that graph has it, also after a
 # longer sequence ran eagerly with its own elsewhere.
-lengths="--layers 1 --lengths 16,40 --microbatches 1,3 --granularity part"
+lengths="--layers 1 --lengths 16,40 --microbatches 1,3"
 # shellcheck disable=SC2086 # words
-GRAPHHOOKS_LOG=info "$builddir/gh-engine" --driver "$driver" --quiet \
+GRAPHHOOKS_LOG=info GRAPHHOOKS_GRANULARITY=part "$builddir/gh-engine" --driver "$driver" --quiet \
     --hidden 16 --heads 2 --batch 1 --steps 4 --in-flight 1 $lengths \
     --compare eager,graph+offload > "$scratch/log" 2>&1
 grep -q '^bitwise equal: yes' "$scratch/log" &&

@@ -87,7 +87,7 @@ ok $? "copies that are over at once have no graph beside them"
 
 # The layer is over before a copy of 60 us that waits for its turn begins.
 costs 900000 > "$scratch/costs"
-train --granularity part
+GRAPHHOOKS_GRANULARITY=part train
 look
 grep -q 'copies to the host behind graphs' "$scratch/said"
 ok $? "parts have graphs of their own"

@@ -107,8 +107,6 @@ refused 2 "operations of two groups of ranks" --model moe --ep 2 --ranks 2 \
     --drop-and-pad --cp-force 2
 refused 2 "or --drop-and-pad" --model moe --ep 2 --ranks 2 --compare eager,step
 refused 2 "with --ep 1 there is none" --model moe --compare overlap
-refused 2 "add overlap+graph to --compare" --model moe --overlap auto
-refused 2 "expects off|fixed|auto; did you mean fixed?" --overlap fxied
 refused 2 "with --ep 1 no tokens are exchanged" --model moe --exchange copy
 refused 2 "in the order of one stream" --model moe --ep 2 --ranks 2 \
     --exchange copy --streams 2
@@ -120,26 +118,15 @@ overlap="$overlap --compare eager,overlap+graph"
     refused 2 "take 2 or more" $overlap --in-flight 1
     refused 2 "one stream for compute" $overlap --streams 2
     refused 2 "take 0 or 1" $overlap --delay-wgrad 2
-    refused 2 "^overlap+graph mode: .*scope moe" $overlap --drop-and-pad \
-        --scope moe
+    GRAPHHOOKS_SCOPE=moe refused 2 "^overlap+graph mode: .*scope moe" \
+        $overlap --drop-and-pad
 }
 refused 2 "takes no value" --packed=1
 refused 2 "does not divide" --heads 3
-for option in "--offload core_attn" "--offload-fraction 0.5"; do
-    # shellcheck disable=SC2086 # words
-    refused 2 "^${option%% *} is for the modes with offload; add graph+offload to --compare$" \
-        $option
-done
+refused 2 "^--offload is for the modes with offload; add graph+offload to --compare$" \
+    --offload core_attn
 refused 2 "^--cp-comm says how ranks share a sequence, and none do; add --cp" \
     --cp-comm allgather
-for option in "--scope attn" "--granularity part"; do
-    # shellcheck disable=SC2086 # words
-    refused 2 "^$option is for the modes that record graphs of layers; add graph" \
-        $option --compare eager,step
-done
-# shellcheck disable=SC2086 # words
-refused 2 "^--scope attn is for the modes that record graphs of layers" \
-    $overlap --compare eager,overlap --scope attn
 refused 2 "^--delay-wgrad reads again what the backward has let go" \
     --delay-wgrad 1 --compare eager,graph+offload
 refused 2 "leave out --streams 2" --stream legacy --streams 2
@@ -285,13 +272,15 @@ refused 3 "cuMemAlloc failed with 2 (CUDA_ERROR_OUT_OF_MEMORY)" \
 unset SOFTCUDA_FAIL
 # shellcheck disable=SC2086 # words
 {
-    refused 2 "did you mean mlp?$" --driver soft $small --scope attn,mpl
-    refused 2 "granularity" --driver soft $small --granularity step
-    refused 2 "scope" --driver soft $small --scope mamba
-    refused 2 "scope" --driver soft $small --model moe --scope mlp
-    refused 2 "scope" --driver soft $small --model moe --dropless-host \
-        --scope moe
-    "$builddir/gh-engine" --driver soft $small --scope mamba \
+    GRAPHHOOKS_SCOPE=attn,mpl refused 2 "did you mean mlp?$" \
+        --driver soft $small
+    GRAPHHOOKS_GRANULARITY=step refused 2 "GRANULARITY" --driver soft $small
+    GRAPHHOOKS_SCOPE=mamba refused 2 "scope" --driver soft $small
+    GRAPHHOOKS_SCOPE=mlp refused 2 "scope" --driver soft $small --model moe
+    GRAPHHOOKS_SCOPE=moe refused 2 "scope" --driver soft $small --model moe \
+        --dropless-host
+    GRAPHHOOKS_OVERLAP=fxied refused 2 "did you mean fixed?" $overlap
+    GRAPHHOOKS_SCOPE=mamba "$builddir/gh-engine" --driver soft $small \
         > "$scratch/out" 2>&1
 }
 tail -n 1 "$scratch/out" | grep -q 'scope mamba: no layer'
@@ -346,7 +335,7 @@ ok $? "a run says whether the modes are equal"
 ok $? "--help ends with status 0"
 missing=$(for option in model pattern state experts dense-layers top-k shared-expert busy-expert drop-and-pad \
     dropless-host layers hidden heads seq batch steps microbatches \
-    in-flight delay-wgrad streams stream compare scope granularity family \
+    in-flight delay-wgrad streams stream compare family \
     driver library data \
     seed lr warmup json trace quiet help; do
     grep -q -- "^  --$option " "$scratch/out" || echo "--$option"

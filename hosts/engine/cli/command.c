@@ -97,14 +97,8 @@ static const struct row table[] = {
       "eager, graph, step, plain, graph+offload, graph+offload+delay, overlap, "
       "overlap+graph, overlap+graph+delay-wgrad, overlap+graph+offload+delay: "
       "run each, compare (eager,graph)" },
-    { "--scope", KIND_TEXT, RUN(scope), 0, 0, "PART,...",
-      "what to capture: attn, mlp, moe, moe_router, moe_preprocess, mamba" },
-    { "--granularity", KIND_TEXT, RUN(granularity), 0, 0, "part|layer|chunk",
-      "how far one graph reaches (layer)" },
     { "--offload", KIND_TEXT, RUN(offload), 0, 0, "MODULE,...",
       "what goes to the host in the modes with offload (all modules)" },
-    { "--offload-fraction", KIND_TEXT, RUN(offload_fraction), 0, 0, "F|auto",
-      "the share of it that goes, 0 to 1, or what hides (1)" },
     { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
@@ -113,8 +107,6 @@ static const struct row table[] = {
       "so many ranks divide the experts, and exchange tokens (1)" },
     { "--exchange", KIND_WORD, RUN(exchange), 0, 0, "nccl|copy|kernel|auto",
       "tokens go by the library's exchange (by the engine's sends)" },
-    { "--overlap", KIND_WORD, RUN(overlap), 0, 0, "off|fixed|auto",
-      "the order of nodes in the modes with overlap (fixed)" },
     { "--cp", KIND_CP, 0, 1, RANKS_MOST, "N,N,...",
       "how many ranks may share a sequence: as few as its documents need" },
     { "--cp-force", KIND_INT, RUN(cp_force), 1, RANKS_MOST, "N",

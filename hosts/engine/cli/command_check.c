@@ -154,16 +154,11 @@ static int check_offload(const struct command *command, char *text,
     const bool offloads = command_has_mode(command, MODE_OFFLOAD_DELAY) ||
                           command_has_mode(command, MODE_OFFLOAD) ||
                           command_has_mode(command, MODE_OVERLAP_OFFLOAD);
-    const char *given = options->offload != NULL ? "--offload"
-                        : options->offload_fraction != NULL
-                            ? "--offload-fraction"
-                            : NULL;
 
-    if (given != NULL && !offloads) {
+    if (options->offload != NULL && !offloads) {
         snprintf(text, text_bytes,
-                 "%s is for the modes with offload; add graph+offload to "
-                 "--compare",
-                 given);
+                 "--offload is for the modes with offload; add graph+offload "
+                 "to --compare");
         return -1;
     }
     if (options->delay_wgrad && offloads) {
@@ -173,29 +168,6 @@ static int check_offload(const struct command *command, char *text,
         return -1;
     }
     return 0;
-}
-
-/* Refuses a scope if no mode records, because nothing would be in it. */
-static int check_scope(const struct command *command, char *text,
-                       size_t text_bytes)
-{
-    const struct options *options = &command->options;
-
-    if (options->scope == NULL && options->granularity == NULL) {
-        return 0;
-    }
-    for (int mode = 0; mode < MODE_COUNT; mode++) {
-        if (mode_is_graph(mode) && mode != MODE_OVERLAP &&
-            command_has_mode(command, mode)) {
-            return 0;
-        }
-    }
-    snprintf(text, text_bytes,
-             "--%s %s is for the modes that record graphs of layers; add graph "
-             "to --compare",
-             options->scope != NULL ? "scope" : "granularity",
-             options->scope != NULL ? options->scope : options->granularity);
-    return -1;
 }
 
 /* Whether --cp-force is among the sizes, and the sequences can be shared. */
@@ -325,8 +297,7 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
                  MAX_SLOTS);
         return -1;
     }
-    if (check_scope(command, text, text_bytes) != 0 ||
-        check_offload(command, text, text_bytes) != 0 ||
+    if (check_offload(command, text, text_bytes) != 0 ||
         check_cp(command, text, text_bytes) != 0 ||
         check_model(command, text, text_bytes) != 0 ||
         check_experts(command, text, text_bytes) != 0) {

@@ -42,14 +42,7 @@ static int check_overlap(const struct command *command, char *text,
     const struct options *options = &command->options;
 
     if (!command_has_overlap(command)) {
-        if (options->overlap == NULL) {
-            return 0;
-        }
-        snprintf(text, text_bytes,
-                 "--overlap %s is for the modes with overlap; add "
-                 "overlap+graph to --compare",
-                 options->overlap);
-        return -1;
+        return 0;
     }
     if (config_ep(&options->config) == 1) {
         snprintf(text, text_bytes,

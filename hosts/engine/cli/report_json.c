@@ -59,9 +59,6 @@ static void write_model(struct json *json, const struct options *options)
     if (config_ep(config) > 1) {
         json_count(json, "ep", (uint64_t)config->ep);
     }
-    if (options->overlap != NULL) {
-        json_text(json, "overlap", options->overlap);
-    }
     if (config->pattern != NULL) {
         json_text(json, "pattern", config->pattern);
     }

@@ -12,7 +12,7 @@
 extern char **environ;
 
 enum {
-    ADDED = 4 /* the most variables that options set */
+    ADDED = 3 /* the most variables that options set */
 };
 
 static bool starts_with(const char *text, const char *prefix)
@@ -74,11 +74,6 @@ int environment_make(struct environment *environment,
                  "GRAPHHOOKS_TIMEOUT=%d", options->ranks->watch.limit_s);
         environment->strings[n++] = environment->timeout;
     }
-    if (options->overlap != NULL && getenv("GRAPHHOOKS_OVERLAP") == NULL) {
-        snprintf(environment->overlap, sizeof(environment->overlap),
-                 "GRAPHHOOKS_OVERLAP=%s", options->overlap);
-        environment->strings[n++] = environment->overlap;
-    }
     if (mode_delays(mode)) {
         environment->strings[n++] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
     }
@@ -99,15 +94,9 @@ void environment_say_who_wins(const struct options *options)
         const char *variable, *option;
         bool given;
     } rows[] = {
-        { "GRAPHHOOKS_SCOPE", "--scope", options->scope != NULL },
-        { "GRAPHHOOKS_GRANULARITY", "--granularity",
-          options->granularity != NULL },
         { "GRAPHHOOKS_TRACE", "--trace", options->trace != NULL },
         { "GRAPHHOOKS_OFFLOAD", "--offload", options->offload != NULL },
         { "GRAPHHOOKS_EP_EXCHANGE", "--exchange", options->exchange != NULL },
-        { "GRAPHHOOKS_OVERLAP", "--overlap", options->overlap != NULL },
-        { "GRAPHHOOKS_OFFLOAD_FRACTION", "--offload-fraction",
-          options->offload_fraction != NULL },
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

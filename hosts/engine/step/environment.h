@@ -11,8 +11,7 @@
 struct environment {
     const char **strings; /* NAME=value; NULL is last */
     char *trace;          /* memory of one of the strings */
-    char timeout[40];     /* memory of others */
-    char overlap[40];
+    char timeout[40];     /* of another one */
 };
 
 /* The process environment, with these changes: the driver is the one that the

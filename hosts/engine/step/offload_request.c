@@ -60,7 +60,6 @@ void offload_describe(const struct options *options,
         .struct_size = sizeof(request->desc),
         .modules = options->offload != NULL ? options->offload : request->text,
         .names = saved_names + SAVED_FIRST_OWN,
-        .fraction = options->offload_fraction,
         .min_bytes = 1, /* the engine's models are small */
         .pipeline_rank = 1, /* so that GRAPHHOOKS_OFFLOAD_KEEP_BYTES counts */
     };

@@ -62,15 +62,14 @@ struct options {
 
     /* of graph mode */
     const char *library;             /* its path */
-    const char *scope, *granularity; /* NULL: the library's default */
+    const char *scope, *granularity; /* NULL: the library's default, or what
+                                        its variables say */
     const char *trace;               /* NULL: none */
     const char *offload;          /* modules; NULL: all */
-    const char *offload_fraction; /* NULL: the library's default */
     unsigned offloaded;           /* the same as bits: bit n for saved_module
                                      n */
     const char *exchange; /* by the library: nccl, copy, auto; NULL: by the
                              engine */
-    const char *overlap; /* off, fixed, auto; NULL: the library's default */
     bool no_family; /* the library knows layers only by their kinds */
 };
 
