@@ -27,6 +27,8 @@ libtoy_la_SOURCES = \
 	tests/support/pair/step.c \
 	tests/support/saving.c \
 	tests/support/saving.h \
+	tests/support/sweeps.c \
+	tests/support/sweeps.h \
 	tests/support/toy.h \
 	tests/support/toy/controls.c \
 	tests/support/toy/device.c \

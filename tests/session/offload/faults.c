@@ -5,6 +5,7 @@
  */
 #include "support/by_hand.h"
 #include "support/saving.h"
+#include "support/sweeps.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -62,117 +63,27 @@ static void test_cuts(void)
 
 /* ---- every driver call ---------------------------------------------------------- */
 
-struct outcome {
-    bool exact, wrong, explained;
-    uint64_t left, calls;
-};
-
-static struct outcome train(const struct toy_options *options,
-                            const char *settings, const char *entry)
-{
-    static const uint32_t counts[] = { 2, 3, 2, 3 };
-    struct outcome outcome = { 0 };
-    softcuda_counts before, after;
-    const char *reason;
-    gh_status status;
-    uint64_t races;
-
-    if (!toy_open(&sv, options, &reason)) {
-        diag("%s", reason);
-        return outcome;
-    }
-    before = toy_counts(&sv);
-    toy_configure(&sv, settings);
-    status = toy_attach(&sv);
-    if (status == GH_OK) {
-        status = toy_train(&sv, counts, 4);
-    }
-    outcome.calls = toy_calls(&sv, entry);
-    toy_detach(&sv);
-    races = toy_races(&sv);
-    outcome.explained = status != GH_OK && sv.err.text[0] != '\0';
-    toy_configure(&sv, "RACES=0");
-    after = toy_counts(&sv);
-    outcome.left = toy_objects(&after) - toy_objects(&before);
-    if (status == GH_OK) {
-        outcome.exact = races == 0 && toy_is_exact(&sv);
-        outcome.wrong = !outcome.exact;
-    }
-    toy_close(&sv);
-    return outcome;
-}
-
-/* A call that ends something, and failed, has ended nothing. */
-static bool frees(const char *entry)
-{
-    return strstr(entry, "Destroy") != NULL || strstr(entry, "Free") != NULL ||
-           strstr(entry, "Unload") != NULL || strstr(entry, "Release") != NULL ||
-           strstr(entry, "EndCapture") != NULL;
-}
-
 /* Fewer where the run with more has been, and a sanitizer looks on. */
 static uint64_t most_of_an_entry(void)
 {
     return getenv("GRAPHHOOKS_TEST_SEEDS") != NULL ? 12 : 150;
 }
 
-/* The n-th call fails, or six from the n-th on. */
 static void sweep(const struct toy_options *options, const char *mode,
-                  const char *entry, const char *name, bool on_and_on)
+                  const char *name, bool six_in_turn)
 {
-    const struct outcome whole = train(options, mode, entry);
-    uint64_t wrong = 0, leaked = 0, stride;
-    char settings[400];
+    static const uint32_t counts[] = { 2, 3, 2, 3 };
+    const struct sweep s = {
+        .name = name,
+        .options = options,
+        .mode = mode,
+        .counts = counts,
+        .n_steps = 4,
+        .six_in_turn = six_in_turn,
+        .most = most_of_an_entry(),
+    };
 
-    stride = whole.calls / most_of_an_entry() + 1;
-    for (uint64_t n = 1; n <= whole.calls; n += stride) {
-        struct outcome outcome;
-        int used = snprintf(settings, sizeof(settings), "%s FAIL=%s:%llu",
-                            mode, entry, (unsigned long long)n);
-
-        for (uint64_t i = 1; i < 6 && on_and_on; i++) {
-            used += snprintf(settings + used, sizeof(settings) - (size_t)used,
-                             ",%s:%llu", entry, (unsigned long long)(n + i));
-        }
-        outcome = train(options, settings, entry);
-        if (outcome.wrong || (!outcome.exact && !outcome.explained) ||
-            outcome.left > (frees(entry) ? 6 : 0)) {
-            diag("%s: call %llu: %s, %llu objects are left", entry,
-                 (unsigned long long)n, outcome.wrong ? "wrong" : "ended",
-                 (unsigned long long)outcome.left);
-        }
-        wrong += outcome.wrong || (!outcome.exact && !outcome.explained);
-        leaked += outcome.left > (frees(entry) ? 6 : 0);
-    }
-    if (whole.calls != 0) {
-        ok(wrong == 0 && leaked == 0,
-           "%s, %s: %s of %llu calls may fail: %llu wrong or without a word, "
-           "%llu leaks",
-           name, entry, on_and_on ? "six in turn" : "each",
-           (unsigned long long)whole.calls, (unsigned long long)wrong,
-           (unsigned long long)leaked);
-    }
-}
-
-static void sweep_all(const struct toy_options *options, const char *mode,
-                      const char *name, bool on_and_on)
-{
-    struct outcome whole = train(options, mode, "cuInit");
-    softcuda_entry_fn *entry_at;
-    const char *entry;
-    const char *reason;
-    struct toy probe;
-
-    ok(whole.exact && whole.left == 0, "%s: with no fault it is exact", name);
-    if (!toy_probe(&probe, &reason)) {
-        return;
-    }
-    entry_at = (softcuda_entry_fn *)toy_control(&probe, "softcuda_entry");
-    for (uint32_t i = 0; (entry = entry_at(i)) != NULL; i++) {
-        if (strncmp(entry, "cuGetError", 10) != 0) {
-            sweep(options, mode, entry, name, on_and_on);
-        }
-    }
+    sweep_all(&s);
 }
 
 static void test_driver_calls(void)
@@ -182,13 +93,13 @@ static void test_driver_calls(void)
     o.layers = 3;
     o.max_slots = 2;
     o.free_running = true;
-    sweep_all(&o, "RACES=1 SEED=3", "layers", false);
-    sweep_all(&o, "RACES=1 SEED=5", "layers", true);
+    sweep(&o, "RACES=1 SEED=3", "layers", false);
+    sweep(&o, "RACES=1 SEED=5", "layers", true);
     o.environment = silent_delayed;
-    sweep_all(&o, "RACES=1 SEED=4", "delayed", false);
+    sweep(&o, "RACES=1 SEED=4", "delayed", false);
     o.environment = silent;
     o.max_slots = 1;
-    sweep_all(&o, "RACES=1 SEED=2", "one slot", false);
+    sweep(&o, "RACES=1 SEED=2", "one slot", false);
 }
 
 static enum toy_answer look_on(struct toy *host, enum toy_call call,
