@@ -206,13 +206,5 @@ static const struct ranks_test tests[] = {
 
 int main(void)
 {
-    int status;
-
-    if (!ranks_open(&status)) {
-        return status;
-    }
-    for (int n = 1; n <= MAX_RANKS; n++) {
-        ranks_run_all(n, tests, sizeof(tests) / sizeof(tests[0]));
-    }
-    return done_testing();
+    return ranks_main(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -443,6 +443,19 @@ void ranks_run(int n, const char *name, void (*test)(struct rank *r))
     ranks_run_all(n, &one, 1);
 }
 
+int ranks_main(const struct ranks_test *tests, size_t n_tests)
+{
+    int status;
+
+    if (!ranks_open(&status)) {
+        return status;
+    }
+    for (int n = 1; n <= MAX_RANKS; n++) {
+        ranks_run_all(n, tests, n_tests);
+    }
+    return done_testing();
+}
+
 void ranks_run_wrong(int n, const char *name, void (*test)(struct rank *r))
 {
     const struct ranks_test one = { name, test, false };
