@@ -50,19 +50,6 @@ static void end_step(const struct bench *bench, gh_session *session)
 
 /* ---- selecting ----------------------------------------------------------- */
 
-/* callgrind counts what happens inside this function, which it finds by
- * name. */
-void bench_replay(const gh_api *gh, gh_session *session, gh_pass *pass,
-                  gh_decision *decision);
-
-__attribute__((noinline)) void bench_replay(const gh_api *gh,
-                                            gh_session *session, gh_pass *pass,
-                                            gh_decision *decision)
-{
-    gh->layer_enter(session, pass, decision, NULL);
-    gh->layer_exit(session, pass, NULL);
-}
-
 static void count(const struct bench *bench)
 {
     const uint32_t banks = (uint32_t)bench->options.passes;

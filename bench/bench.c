@@ -466,6 +466,14 @@ gh_action bench_run_pass(const struct bench *bench, gh_session *session,
     return decision.action;
 }
 
+__attribute__((noinline)) void bench_replay(const gh_api *gh,
+                                            gh_session *session, gh_pass *pass,
+                                            gh_decision *decision)
+{
+    gh->layer_enter(session, pass, decision, NULL);
+    gh->layer_exit(session, pass, NULL);
+}
+
 gh_stats bench_stats(const struct bench *bench, const gh_session *session)
 {
     gh_stats stats = { .struct_size = sizeof(stats) };

@@ -103,6 +103,10 @@ gh_pass bench_pass(const struct bench *bench, uint32_t segment,
 /* enter, the kernels unless it was replayed, exit; the action. */
 gh_action bench_run_pass(const struct bench *bench, gh_session *session,
                          gh_pass *pass, uint32_t kernels);
+/* Enter and exit, and nothing else: callgrind counts what happens inside, and
+ * finds it by name. */
+void bench_replay(const gh_api *gh, gh_session *session, gh_pass *pass,
+                  gh_decision *decision);
 gh_stats bench_stats(const struct bench *bench, const gh_session *session);
 
 /* JSON: where to, and the fields that every result begins with. */

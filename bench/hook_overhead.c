@@ -153,19 +153,6 @@ static void measure(const struct bench *bench, FILE *file, uint32_t kernels,
     free(hooks);
 }
 
-/* callgrind counts what happens inside this function, which it finds by name.
- * It calls nothing but the hooks. */
-void bench_replay(const gh_api *gh, gh_session *session, gh_pass *pass,
-                  gh_decision *decision);
-
-__attribute__((noinline)) void bench_replay(const gh_api *gh,
-                                            gh_session *session, gh_pass *pass,
-                                            gh_decision *decision)
-{
-    gh->layer_enter(session, pass, decision, NULL);
-    gh->layer_exit(session, pass, NULL);
-}
-
 /* Runs one step.  Its passes are recorded, or they are replayed and counted. */
 static int counted_step(const struct bench *bench, gh_session *session,
                         uint32_t layers, uint32_t slots, bool record)
