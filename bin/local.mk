@@ -20,6 +20,8 @@ graphhooks_SOURCES = \
 	bin/nodes.h \
 	bin/orders.c \
 	bin/orders.h \
+	bin/pipeline.c \
+	bin/pipeline.h \
 	bin/plan.c \
 	bin/plan.h \
 	bin/table.c \
@@ -28,7 +30,7 @@ graphhooks_SOURCES = \
 	bin/words.h
 graphhooks_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBDIR='"$(pkglibdir)"'
 graphhooks_CFLAGS = $(AM_CFLAGS)
-graphhooks_LDADD = libcore.la
+graphhooks_LDADD = libpipeline.la libcore.la
 
 # Only the command reads JSON; the library needs libc alone.
 if HAVE_JANSSON

@@ -19,6 +19,7 @@
 #include "describe.h"
 #include "families.h"
 #include "orders.h"
+#include "pipeline.h"
 #include "words.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@ struct arguments {
     const char *file;
     const char *scope, *granularity, *ep_overlap, *delay_wgrad;
     const char *fraction, *buffers, *in_flight;
+    struct pipeline_request pipeline;
     const char *why; /* NULL: not given, as of the others */
     bool json, table, all;
 };
@@ -36,8 +38,10 @@ struct arguments {
 static const char *const options[] = {
     "--scope",       "--granularity",       "--ep-overlap",
     "--delay-wgrad", "--offload-fraction",  "--offload-buffers",
-    "--in-flight",   "--why",               "--json",
-    "--table",       "--all",               NULL,
+    "--in-flight",   "--pp",                "--vpp",
+    "--group",       "--microbatches",      "--schedule",
+    "--why",         "--json",              "--table",
+    "--all",         NULL,
 };
 
 static int say(const char *text)
@@ -52,9 +56,13 @@ static const char **value_of(struct arguments *a, int option)
     const char **const values[] = { &a->scope,      &a->granularity,
                                     &a->ep_overlap, &a->delay_wgrad,
                                     &a->fraction,   &a->buffers,
-                                    &a->in_flight,  &a->why,
-                                    NULL,           NULL,
-                                    NULL };
+                                    &a->in_flight,  &a->pipeline.pp,
+                                    &a->pipeline.vpp,
+                                    &a->pipeline.group,
+                                    &a->pipeline.microbatches,
+                                    &a->pipeline.schedule,
+                                    &a->why,        NULL,
+                                    NULL,           NULL };
 
     return values[option];
 }
@@ -276,7 +284,8 @@ static void write_rest(void *user, const char *text, size_t bytes)
 }
 
 static void print_json(const struct gh_plan *plan,
-                       const struct description *d)
+                       const struct description *d,
+                       const struct pipeline_forecast *pipeline)
 {
     bool begun = false;
 
@@ -284,6 +293,7 @@ static void print_json(const struct gh_plan *plan,
     foresee_print_json(plan, &d->foresight);
     measured_print_json(&d->measured);
     orders_print_json(plan, d->nodes);
+    pipeline_print_json(pipeline);
     gh_plan_write(plan, GH_FORMAT_JSON, write_rest, &begun);
 }
 
@@ -298,6 +308,7 @@ static int show(void *arg, struct gh_traits_set *traits)
     const struct showing *s = arg;
     const struct arguments *a = s->a;
     const struct description *d = s->d;
+    struct pipeline_forecast *pipeline = NULL;
     struct gh_plan plan;
     gh_error err;
     int status = 0;
@@ -307,13 +318,14 @@ static int show(void *arg, struct gh_traits_set *traits)
         fprintf(stderr, "graphhooks: %s: %s\n", d->name, err.text);
         return 1;
     }
-    if (orders_check(&plan, d->nodes, &err) != GH_OK) {
+    if (orders_check(&plan, d->nodes, &err) != GH_OK ||
+        pipeline_foresee(&a->pipeline, &plan, &pipeline, &err) != GH_OK) {
         fprintf(stderr, "graphhooks: %s: %s\n", d->name, err.text);
         status = 2;
     } else if (a->why != NULL) {
         status = plan_why(&plan, a->why);
     } else if (a->json) {
-        print_json(&plan, d);
+        print_json(&plan, d, pipeline);
     } else {
         print_request(d->name, &plan);
         if (a->all) {
@@ -323,8 +335,10 @@ static int show(void *arg, struct gh_traits_set *traits)
         }
         foresee_print(&plan, &d->foresight);
         orders_print(&plan, d->nodes);
+        pipeline_print(pipeline);
         measured_print(&d->measured);
     }
+    pipeline_free(pipeline);
     gh_plan_free(&plan);
     return status;
 }

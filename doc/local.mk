@@ -16,6 +16,7 @@ dist_doc_DATA = \
 	doc/banks.md \
 	doc/offload.md \
 	doc/overlap.md \
+	doc/pipelines.md \
 	doc/hosts-frameworks.md \
 	doc/hosts.md \
 	doc/ranks.md \

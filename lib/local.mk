@@ -278,6 +278,18 @@ libcore_la_SOURCES = \
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBDIR='"$(pkglibdir)"'
 libcore_la_LIBADD = libdriver.la
 
+# Schedules of pipelines, which no session reads: for the command alone.
+noinst_LTLIBRARIES += libpipeline.la
+libpipeline_la_SOURCES = \
+	lib/pipeline/check.c \
+	lib/pipeline/clock.c \
+	lib/pipeline/generate.c \
+	lib/pipeline/pipeline.c \
+	lib/pipeline/pipeline.h \
+	lib/pipeline/read.c
+# Which names its objects, as tests/abi/layers.t reads those of the library.
+libpipeline_la_CPPFLAGS = $(AM_CPPFLAGS)
+
 lib_LTLIBRARIES += libgraphhooks.la
 libgraphhooks_la_SOURCES =
 libgraphhooks_la_LIBADD = libcore.la

@@ -24,9 +24,9 @@ empty "$(violations "$srcdir" softnccl)" \
 # that has moved leaves its object behind.
 objects_of()
 {
-    find "$1" -name 'libcore_la-*.o' | while read -r object; do
+    find "$1" -name 'lib*_la-*.o' | while read -r object; do
         source=$(echo "$object" |
-            sed 's,.*/lib/,lib/,; s,\.libs/,,; s,libcore_la-,,; s,\.o$,.c,')
+            sed 's,.*/lib/,lib/,; s,\.libs/,,; s,lib[a-z]*_la-,,; s,\.o$,.c,')
         [ ! -f "$srcdir/$source" ] || echo "$object"
     done
 }
@@ -42,7 +42,7 @@ calls()
 objects=${builddir:-.}/lib
 if ! have nm; then
     skip "no nm to read calls with"
-elif [ -z "$(find "$objects" -name 'libcore_la-*.o' | head -n 1)" ]; then
+elif [ -z "$(find "$objects" -name 'lib*_la-*.o' | head -n 1)" ]; then
     skip "no objects of the library"
 else
     empty "$(calls "$objects")" "calls go down lib/layers.txt, without a circle"

@@ -835,6 +835,67 @@ grep -q "measured" out
 [ $? -eq 1 ]
 ok $? "says nothing of it"
 
+# ---- pipelines ------------------------------------------------------------
+
+cat > chunks.json << 'EOF'
+{"name": "chunks", "layers": [{"kind": "dense", "repeat": 2},
+  {"kind": "dense", "repeat": 2, "chunk": 1}]}
+EOF
+cat > v.txt << 'EOF'
+stages 2
+chunks 2
+microbatches 1
+placement v
+0 forward 0 0
+1 forward 0 0
+1 forward 1 0
+0 forward 1 0
+0 backward 1 0
+1 backward 1 0
+1 backward 0 0
+0 backward 0 0
+EOF
+returns 0 "a pipeline is foreseen" chunks.json --pp 4 --microbatches 8
+has "4 stages of 2 chunks, 8 microbatches in groups of 4: stages are idle for 15.8 %" \
+    "with the time that stages are idle"
+has "stage 2: slots 7 + 3" "and the slots of each stage's chunks"
+returns 0 "and as JSON" chunks.json --pp 4 --json
+has '"pipeline": {"stages": 4, "chunks": 2, "microbatches": 8, "bubble": 0.1579, "slots": [[8, 4], [8, 4], [7, 3], [5, 1]]}' \
+    "with the same numbers"
+returns 0 "a schedule is read from a file" chunks.json --pp 2 --schedule v.txt
+has "pipeline, v.txt: 2 stages of 2 chunks, 1 microbatches: stages" \
+    "with its sizes"
+has "stage 1: slots 1 + 1" "and its slots"
+returns 0 "zero bubble is known" dense.json --pp 4 --schedule zero-bubble
+has "stage 0: slots 4" "with its slots"
+returns 0 "without --pp nothing is said of pipelines" chunks.json
+grep -q "pipeline" out
+[ $? -eq 1 ]
+ok $? "and nothing is printed"
+
+# pipeline_fails SENTENCE OPTION...
+pipeline_fails()
+{
+    sentence=$1
+    shift
+    returns 2 "refused: $*" chunks.json "$@"
+    has "$sentence" "with a sentence"
+}
+pipeline_fails "give --pp too" --microbatches 8
+pipeline_fails '--pp is "0": give 1 to 256' --pp 0
+pipeline_fails '--pp is "4x": give 1 to 256' --pp 4x
+pipeline_fails "--vpp is 3, and the layers described have 2 chunks" --pp 4 --vpp 3
+pipeline_fails "give groups of at least as many" --pp 4 --group 3
+pipeline_fails "the last group has 1" --pp 4 --microbatches 5
+pipeline_fails "is of one chunk a stage" --pp 4 --schedule zero-bubble
+pipeline_fails "--schedule nowhere: No such file" --pp 4 --schedule nowhere
+pipeline_fails "it has 2 where --pp says 4" --pp 4 --schedule v.txt
+pipeline_fails "it has 1 where --microbatches says 8" --pp 2 --microbatches 8 \
+    --schedule v.txt
+sed 's/^0 forward 1 0/0 forward 0 0/' v.txt > twice.txt
+pipeline_fails "twice.txt: line 8: stage 0 of 2: forward of chunk 0" --pp 2 \
+    --schedule twice.txt
+
 # ---- many layers ----------------------------------------------------------
 
 model many '"chunks": 10,' '{"kind": "moe", "repeat": 10000, "experts": 8,

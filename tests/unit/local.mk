@@ -17,6 +17,7 @@ test_programs += \
 	tests/unit/capture/packed.t \
 	tests/unit/ranks/ranks.t \
 	tests/unit/pass/slots.t \
+	tests/unit/pipeline/pipeline.t \
 	tests/unit/schedule/run.t \
 	tests/unit/schedule/sequence.t \
 	tests/unit/schedule/walk.t \
@@ -62,6 +63,7 @@ tests_unit_plan_policy_t_LDADD = $(core_test_libs)
 tests_unit_plan_print_t_LDADD = $(core_test_libs)
 tests_unit_plan_rules_t_LDADD = $(core_test_libs)
 tests_unit_plan_traits_t_LDADD = $(core_test_libs)
+tests_unit_pipeline_pipeline_t_LDADD = libpipeline.la $(core_test_libs)
 schedule_plans = tests/unit/schedule/plans.c tests/unit/schedule/plans.h
 tests_unit_schedule_run_t_SOURCES = tests/unit/schedule/run.c $(fake_device) \
 	$(schedule_plans)

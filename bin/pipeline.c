@@ -1,0 +1,318 @@
+/*
+ * pipeline.c - see pipeline.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "pipeline.h"
+
+#include "base/error.h"
+#include "pipeline/pipeline.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BYTES = 64 << 20 }; /* of a file */
+
+struct pipeline_forecast {
+    const char *schedule; /* a generator's name, or a file's */
+    struct gh_interleaving how;
+    bool grouped; /* how.group says something */
+    struct gh_pipeline *pipeline;
+    double bubble;
+    uint32_t *slots; /* of each stage, those of each chunk */
+};
+
+/* ---- options ------------------------------------------------------------- */
+
+static gh_status take_count(const char *option, const char *value,
+                            uint32_t most, uint32_t *count_p, gh_error *err)
+{
+    char *end = NULL;
+    unsigned long count;
+
+    if (value == NULL) {
+        return GH_OK;
+    }
+    errno = 0;
+    count = strtoul(value, &end, 10);
+    if (errno != 0 || value[0] < '0' || value[0] > '9' || *end != '\0' ||
+        count == 0 || count > most) {
+        return gh_fail(err, GH_ERR_CONFIG, "%s is \"%s\": give 1 to %u", option,
+                       value, most);
+    }
+    *count_p = (uint32_t)count;
+    return GH_OK;
+}
+
+static gh_status take_sizes(const struct pipeline_request *request,
+                            const struct gh_plan *plan,
+                            struct gh_interleaving *how, uint32_t *n_p,
+                            gh_error *err)
+{
+    gh_status status = take_count("--pp", request->pp, GH_PIPELINE_STAGES,
+                                  &how->n_stages, err);
+
+    how->n_chunks = plan->n_chunks;
+    if (status == GH_OK) {
+        status = take_count("--vpp", request->vpp, GH_PIPELINE_CHUNKS,
+                            &how->n_chunks, err);
+    }
+    if (status == GH_OK && how->n_chunks != plan->n_chunks) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "--vpp is %u, and the layers described have %u chunk%s: "
+                       "give each layer its \"chunk\"",
+                       how->n_chunks, plan->n_chunks,
+                       plan->n_chunks == 1 ? "" : "s");
+    }
+    how->group = how->n_stages;
+    if (status == GH_OK) {
+        status = take_count("--group", request->group, GH_PIPELINE_MICROBATCHES,
+                            &how->group, err);
+    }
+    *n_p = 2 * how->group;
+    return status == GH_OK
+               ? take_count("--microbatches", request->microbatches,
+                            GH_PIPELINE_MICROBATCHES, n_p, err)
+               : status;
+}
+
+/* ---- schedules ----------------------------------------------------------- */
+
+static gh_status read_file(const char *path, char **text_p, size_t *bytes_p,
+                           gh_error *err)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = file == NULL ? NULL : malloc(MOST_BYTES);
+    size_t n = text == NULL ? 0 : fread(text, 1, MOST_BYTES, file);
+    gh_status status = GH_OK;
+
+    if (text == NULL || ferror(file) != 0) {
+        status = gh_fail(err, GH_ERR_CONFIG, "--schedule %s: %s", path,
+                         strerror(errno));
+    } else if (n == MOST_BYTES) {
+        status = gh_fail(err, GH_ERR_CONFIG,
+                         "--schedule %s: longer than a schedule may be", path);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (status != GH_OK) {
+        free(text);
+        return status;
+    }
+    *text_p = text;
+    *bytes_p = n;
+    return GH_OK;
+}
+
+static gh_status read_schedule(const char *path,
+                               struct gh_pipeline **pipeline_p, gh_error *err)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    gh_error why;
+    gh_status status = read_file(path, &text, &bytes, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_pipeline_read(text, bytes, pipeline_p, &why);
+    free(text);
+    if (status == GH_OK) {
+        status = gh_pipeline_check(*pipeline_p, &why);
+        if (status == GH_OK) {
+            return GH_OK;
+        }
+        gh_pipeline_free(*pipeline_p);
+        *pipeline_p = NULL;
+    }
+    return gh_fail(err, status, "--schedule %s: %s", path, why.text);
+}
+
+static gh_status make_schedule(struct pipeline_forecast *f, uint32_t n,
+                               gh_error *err)
+{
+    if (strcmp(f->schedule, "1f1b") == 0) {
+        f->grouped = f->how.n_chunks > 1;
+        return gh_pipeline_interleaved(&f->how, n, &f->pipeline, err);
+    }
+    if (strcmp(f->schedule, "zero-bubble") != 0) {
+        return read_schedule(f->schedule, &f->pipeline, err);
+    }
+    return f->how.n_chunks == 1
+               ? gh_pipeline_zero_bubble(f->how.n_stages, n, &f->pipeline, err)
+               : gh_fail(err, GH_ERR_CONFIG,
+                         "--schedule zero-bubble is of one chunk a stage, and "
+                         "the layers described have %u: give a file",
+                         f->how.n_chunks);
+}
+
+/* A file may have sizes of its own. */
+static gh_status check_sizes(const struct pipeline_request *request,
+                             const struct pipeline_forecast *f, uint32_t n,
+                             gh_error *err)
+{
+    const struct {
+        const char *option, *value;
+        uint32_t wanted, is;
+    } sizes[] = {
+        { "--pp", request->pp, f->how.n_stages, f->pipeline->n_stages },
+        { "chunks described", "", f->how.n_chunks, f->pipeline->n_chunks },
+        { "--microbatches", request->microbatches, n,
+          f->pipeline->n_microbatches },
+    };
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        if (sizes[i].value != NULL && sizes[i].wanted != sizes[i].is) {
+            return gh_fail(err, GH_ERR_CONFIG,
+                           "--schedule %s: it has %u where %s says %u",
+                           f->schedule, sizes[i].is, sizes[i].option,
+                           sizes[i].wanted);
+        }
+    }
+    return GH_OK;
+}
+
+/* A generator's slots are for any number of microbatches, and those of others
+ * for theirs. */
+static gh_status count_slots(struct pipeline_forecast *f, gh_error *err)
+{
+    const struct gh_pipeline *p = f->pipeline;
+    const bool any = strcmp(f->schedule, "1f1b") == 0;
+    gh_status status = GH_OK;
+
+    f->slots = calloc((size_t)p->n_stages * p->n_chunks, sizeof(*f->slots));
+    if (f->slots == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for slots");
+    }
+    for (uint32_t i = 0; i < p->n_stages && status == GH_OK; i++) {
+        uint32_t *slots = f->slots + (size_t)i * p->n_chunks;
+
+        if (any) {
+            status = gh_pipeline_slots(&f->how, i, slots, err);
+        }
+        for (uint32_t c = 0; c < p->n_chunks && !any; c++) {
+            slots[c] = gh_pipeline_in_flight(p, i, c);
+        }
+    }
+    return status;
+}
+
+static gh_status foresee(const struct pipeline_request *request,
+                         const struct gh_plan *plan,
+                         struct pipeline_forecast *f, gh_error *err)
+{
+    static const struct gh_pipeline_times times = { { 1, 2, 1, 1 }, 0 };
+    struct gh_pipeline_clock clock = { 0, 0 };
+    uint32_t n = 0;
+    gh_status status = take_sizes(request, plan, &f->how, &n, err);
+
+    if (status == GH_OK) {
+        status = make_schedule(f, n, err);
+    }
+    if (status == GH_OK) {
+        status = check_sizes(request, f, n, err);
+    }
+    if (status == GH_OK) {
+        status = gh_pipeline_run(f->pipeline, &times, &clock, err);
+    }
+    if (status == GH_OK) {
+        f->bubble = gh_pipeline_bubble(f->pipeline, &clock);
+        status = count_slots(f, err);
+    }
+    return status;
+}
+
+gh_status pipeline_foresee(const struct pipeline_request *request,
+                           const struct gh_plan *plan,
+                           struct pipeline_forecast **forecast_p,
+                           gh_error *err)
+{
+    struct pipeline_forecast *f;
+    gh_status status;
+
+    *forecast_p = NULL;
+    if (request->pp == NULL && request->vpp == NULL && request->group == NULL &&
+        request->microbatches == NULL && request->schedule == NULL) {
+        return GH_OK;
+    }
+    if (request->pp == NULL) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "give --pp too, the number of the pipeline's stages");
+    }
+    f = calloc(1, sizeof(*f));
+    if (f == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a forecast");
+    }
+    f->schedule = request->schedule != NULL ? request->schedule : "1f1b";
+    status = foresee(request, plan, f, err);
+    if (status != GH_OK) {
+        pipeline_free(f);
+        return status;
+    }
+    *forecast_p = f;
+    return GH_OK;
+}
+
+void pipeline_free(struct pipeline_forecast *forecast)
+{
+    if (forecast != NULL) {
+        gh_pipeline_free(forecast->pipeline);
+        free(forecast->slots);
+    }
+    free(forecast);
+}
+
+/* ---- output -------------------------------------------------------------- */
+
+void pipeline_print(const struct pipeline_forecast *forecast)
+{
+    const struct gh_pipeline *p;
+
+    if (forecast == NULL) {
+        return;
+    }
+    p = forecast->pipeline;
+    printf("\npipeline, %s: %u stages of %u chunk%s, %u microbatches",
+           forecast->schedule, p->n_stages, p->n_chunks,
+           p->n_chunks == 1 ? "" : "s", p->n_microbatches);
+    if (forecast->grouped) {
+        printf(" in groups of %u", forecast->how.group);
+    }
+    printf(": stages are idle for %.1f %%, if a backward takes two forwards\n",
+           100 * forecast->bubble);
+    for (uint32_t i = 0; i < p->n_stages; i++) {
+        printf("  stage %u: slots ", i);
+        for (uint32_t c = 0; c < p->n_chunks; c++) {
+            printf("%s%u", c > 0 ? " + " : "",
+                   forecast->slots[(size_t)i * p->n_chunks + c]);
+        }
+        putchar('\n');
+    }
+}
+
+void pipeline_print_json(const struct pipeline_forecast *forecast)
+{
+    const struct gh_pipeline *p;
+
+    if (forecast == NULL) {
+        return;
+    }
+    p = forecast->pipeline;
+    printf("\"pipeline\": {\"stages\": %u, \"chunks\": %u, \"microbatches\": "
+           "%u, \"bubble\": %.4f, \"slots\": [",
+           p->n_stages, p->n_chunks, p->n_microbatches, forecast->bubble);
+    for (uint32_t i = 0; i < p->n_stages; i++) {
+        printf("%s[", i > 0 ? ", " : "");
+        for (uint32_t c = 0; c < p->n_chunks; c++) {
+            printf("%s%u", c > 0 ? ", " : "",
+                   forecast->slots[(size_t)i * p->n_chunks + c]);
+        }
+        printf("]");
+    }
+    printf("]}, ");
+}

@@ -1,0 +1,218 @@
+/*
+ * clock.c - runs a schedule on a virtual clock.
+ *
+ * A stage runs its actions one after the other.  An action begins when the
+ * stage is free and the tensor has come that it works on: a forward's from the
+ * part of the model before, a backward's from the part behind.  Stages send
+ * while they compute.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "pipeline/pipeline.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NOT_YET (-1.0)
+
+/* Where each stage is, and when each pass of each part of the model has ended:
+ * forwards first, then backwards of inputs. */
+struct run {
+    const struct gh_pipeline *pipeline;
+    const struct gh_pipeline_times *times;
+    uint32_t n_parts;
+    uint32_t *next;
+    double *free_at;
+    double *ends[2];
+};
+
+/* ---- parts of the model -------------------------------------------------- */
+
+static bool is_reversed(const struct gh_pipeline *pipeline, uint32_t chunk)
+{
+    return pipeline->placement == GH_PLACED_V && chunk % 2 == 1;
+}
+
+static uint32_t part_of(const struct gh_pipeline *pipeline, uint32_t stage,
+                        uint32_t chunk)
+{
+    return chunk * pipeline->n_stages +
+           (is_reversed(pipeline, chunk) ? pipeline->n_stages - 1 - stage
+                                         : stage);
+}
+
+static uint32_t stage_of(const struct gh_pipeline *pipeline, uint32_t part)
+{
+    const uint32_t at = part % pipeline->n_stages;
+
+    return is_reversed(pipeline, part / pipeline->n_stages)
+               ? pipeline->n_stages - 1 - at
+               : at;
+}
+
+/* ---- one action ---------------------------------------------------------- */
+
+static double *end_of(const struct run *run, bool backward, uint32_t part,
+                      uint32_t microbatch)
+{
+    return &run->ends[backward][part * run->pipeline->n_microbatches +
+                                microbatch];
+}
+
+/* The part whose tensor an action of a part works on; its own for the first
+ * forward, the last backward, and for weights. */
+static uint32_t source_of(const struct run *run, const struct gh_action *a,
+                          uint32_t part)
+{
+    if (a->kind == GH_ACTION_FORWARD) {
+        return part == 0 ? part : part - 1;
+    }
+    return a->kind == GH_ACTION_WEIGHTS || part + 1 == run->n_parts ? part
+                                                                    : part + 1;
+}
+
+/* When what the action works on is there; NOT_YET. */
+static double ready_at(const struct run *run, uint32_t stage,
+                       const struct gh_action *a)
+{
+    const uint32_t part = part_of(run->pipeline, stage, a->chunk);
+    const uint32_t source = source_of(run, a, part);
+    const bool backward = a->kind != GH_ACTION_FORWARD;
+    double end;
+
+    if (source == part) {
+        return a->kind == GH_ACTION_FORWARD
+                   ? 0
+                   : *end_of(run, a->kind == GH_ACTION_WEIGHTS, part,
+                             a->microbatch);
+    }
+    end = *end_of(run, backward, source, a->microbatch);
+    if (end == NOT_YET || stage_of(run->pipeline, source) == stage) {
+        return end;
+    }
+    return end + run->times->send;
+}
+
+/* Runs the actions of a stage that can begin by now.  False: there was none. */
+static bool go_on(const struct run *run, uint32_t stage)
+{
+    const struct gh_stage *s = &run->pipeline->stages[stage];
+    bool any = false;
+
+    while (run->next[stage] < s->n) {
+        const struct gh_action *a = &s->actions[run->next[stage]];
+        const uint32_t part = part_of(run->pipeline, stage, a->chunk);
+        const double ready = ready_at(run, stage, a);
+
+        if (ready == NOT_YET) {
+            break;
+        }
+        if (ready > run->free_at[stage]) {
+            run->free_at[stage] = ready;
+        }
+        run->free_at[stage] += run->times->pass[a->kind];
+        if (a->kind != GH_ACTION_WEIGHTS) {
+            *end_of(run, a->kind != GH_ACTION_FORWARD, part, a->microbatch) =
+                run->free_at[stage];
+        }
+        run->next[stage]++;
+        any = true;
+    }
+    return any;
+}
+
+/* ---- all ----------------------------------------------------------------- */
+
+static gh_status stuck(const struct run *run, gh_error *err)
+{
+    uint32_t stage = 0;
+    const struct gh_action *a;
+    char where[32] = "";
+
+    while (run->next[stage] == run->pipeline->stages[stage].n) {
+        stage++;
+    }
+    a = &run->pipeline->stages[stage].actions[run->next[stage]];
+    if (a->line != 0) {
+        snprintf(where, sizeof(where), "line %u: ", a->line);
+    }
+    return gh_fail(
+        err, GH_ERR_INVALID,
+        "%sstage %u waits for ever at its %s of chunk %u, microbatch %u: what "
+        "it needs from stage %u comes after an action that waits for this one",
+        where, stage, gh_action_name(a->kind), a->chunk, a->microbatch,
+        stage_of(run->pipeline,
+                 source_of(run, a, part_of(run->pipeline, stage, a->chunk))));
+}
+
+static gh_status run_all(struct run *run, struct gh_pipeline_clock *clock,
+                         gh_error *err)
+{
+    const struct gh_pipeline *pipeline = run->pipeline;
+    bool goes_on = true, whole = true;
+
+    while (goes_on) {
+        goes_on = false;
+        for (uint32_t i = 0; i < pipeline->n_stages; i++) {
+            goes_on |= go_on(run, i);
+        }
+    }
+    clock->total = clock->busy = 0;
+    for (uint32_t i = 0; i < pipeline->n_stages; i++) {
+        const struct gh_stage *s = &pipeline->stages[i];
+
+        whole &= run->next[i] == s->n;
+        if (run->free_at[i] > clock->total) {
+            clock->total = run->free_at[i];
+        }
+        for (uint32_t k = 0; k < s->n; k++) {
+            clock->busy += run->times->pass[s->actions[k].kind];
+        }
+    }
+    return whole ? GH_OK : stuck(run, err);
+}
+
+gh_status gh_pipeline_run(const struct gh_pipeline *pipeline,
+                          const struct gh_pipeline_times *times,
+                          struct gh_pipeline_clock *clock, gh_error *err)
+{
+    const uint32_t n_parts = pipeline->n_stages * pipeline->n_chunks;
+    const size_t passes = (size_t)n_parts * pipeline->n_microbatches;
+    struct run run = {
+        .pipeline = pipeline,
+        .times = times,
+        .n_parts = n_parts,
+        .next = calloc(pipeline->n_stages, sizeof(*run.next)),
+        .free_at = calloc(pipeline->n_stages, sizeof(*run.free_at)),
+        .ends = { malloc(2 * passes * sizeof(*run.ends[0])), NULL },
+    };
+    gh_status status;
+
+    if (run.next == NULL || run.free_at == NULL || run.ends[0] == NULL) {
+        status = gh_fail(err, GH_ERR_NO_MEMORY,
+                         "no memory to run a schedule of %llu passes",
+                         (unsigned long long)passes);
+    } else {
+        for (size_t i = 0; i < 2 * passes; i++) {
+            run.ends[0][i] = NOT_YET;
+        }
+        run.ends[1] = run.ends[0] + passes;
+        status = run_all(&run, clock, err);
+    }
+    free(run.next);
+    free(run.free_at);
+    free(run.ends[0]);
+    return status;
+}
+
+double gh_pipeline_bubble(const struct gh_pipeline *pipeline,
+                          const struct gh_pipeline_clock *clock)
+{
+    const double all = clock->total * pipeline->n_stages;
+
+    return all > 0 ? (all - clock->busy) / all : 0;
+}
