@@ -279,6 +279,10 @@ static void test_sizes_change(void)
         ok(run_steps(three, 3) && toy_is_exact(&sv),
            "groups that have grown are right");
         is_int(toy_moved(&sv).out_copies, copied, "and stay");
+        ok((toy_moved(&sv).kept_bytes == 0) == !o.unlent,
+           "in %s memory: the library has %llu bytes for them",
+           unlent ? "the library's" : "the host's",
+           (unsigned long long)toy_moved(&sv).kept_bytes);
         sv.grows = false;
         sv.words[1] = 128;
         ok(run_steps(three, 3) && toy_is_exact(&sv),
