@@ -362,6 +362,8 @@ static void test_remedies(void)
           .features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD },
         { .kind = GH_LAYER_MOE },
     };
+    static const gh_layer_desc whole[] = { { .recompute = 0 },
+                                           { .recompute = GH_MODULE_LAYER } };
     struct gh_plan plan;
     char text[512] = "";
 
@@ -392,6 +394,11 @@ static void test_remedies(void)
     gh_plan_remedy(&plan, 0, GH_PART_MOE_POST, text, sizeof(text));
     is_str(text, "scope moe has it captured",
            "moe stands in the place of moe_router, which it holds");
+    gh_plan_free(&plan);
+    make(whole, 2, ATTN, GH_GRANULARITY_LAYER, &plan);
+    gh_plan_remedy(&plan, 1, GH_PART_ATTN, text, sizeof(text));
+    is_str(text, "recompute modules of the layer instead of all of it",
+           "what is named and refused has the remedies of its causes");
     gh_plan_free(&plan);
 }
 
