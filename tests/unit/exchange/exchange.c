@@ -969,12 +969,12 @@ static void test_a_lane_that_waits(void)
 
     ok(x->n_lanes > 1, "copies go on several streams");
     busy = x->lanes[0].stream;
-    ok(!gh_exchange_release(x, STREAM),
+    ok(!gh_exchange_let_go(x, STREAM),
        "none is let go while one of them waits");
     ok(strstr(said, "its streams wait for something else still") != NULL,
        "which is said: %s", said);
     busy = NULL;
-    ok(gh_exchange_release(x, STREAM), "until it has ended");
+    ok(gh_exchange_let_go(x, STREAM), "until it has ended");
     gh_exchange_close(x);
 }
 
