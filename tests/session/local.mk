@@ -7,6 +7,8 @@ libtoy_la_SOURCES = \
 	tests/support/banks.h \
 	tests/support/by_hand.c \
 	tests/support/by_hand.h \
+	tests/support/heard.c \
+	tests/support/heard.h \
 	tests/support/hooks.c \
 	tests/support/hooks.h \
 	tests/support/lender.c \

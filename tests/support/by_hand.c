@@ -141,30 +141,6 @@ uint32_t read_at(const gh_buffer *at)
     return value;
 }
 
-char said[4096];
-
-static void hear(void *user, gh_log_level level, const char *line)
-{
-    const size_t n = strlen(said);
-
-    (void)user;
-    (void)level;
-    snprintf(said + n, sizeof(said) - n, "%s\n", line);
-}
-
-const gh_host_services hearing = { .struct_size = sizeof(hearing),
-                                   .log = hear };
-
-uint32_t times_said(const char *words)
-{
-    uint32_t n = 0;
-
-    for (const char *at = said; (at = strstr(at, words)) != NULL; at++) {
-        n++;
-    }
-    return n;
-}
-
 uint64_t calls_of(const char *entry)
 {
     return toy_calls(&toy, entry);

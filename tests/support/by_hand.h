@@ -9,6 +9,7 @@
 #ifndef SUPPORT_BY_HAND_H
 #define SUPPORT_BY_HAND_H
 
+#include "support/heard.h"
 #include "support/toy.h"
 
 extern struct toy toy;
@@ -61,11 +62,6 @@ CUresult end_capture(CUstream stream);
 
 /* The word there, once the device is idle. */
 uint32_t read_at(const gh_buffer *at);
-
-/* Services that keep every line of the log, and what they have kept. */
-extern const gh_host_services hearing;
-extern char said[4096];
-uint32_t times_said(const char *words);
 
 /* How often the software device's entry was called. */
 uint64_t calls_of(const char *entry);

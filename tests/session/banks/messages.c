@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/banks.h"
+#include "support/heard.h"
 #include "support/trace_file.h"
 #include "tap/tap.h"
 
@@ -44,25 +45,13 @@ static void test_a_recording_says_its_bank(void)
     banks_finish("recordings");
 }
 
-static char heard[4096];
-
-static void hear(void *user, gh_log_level level, const char *line)
-{
-    const size_t n = strlen(heard);
-
-    (void)user;
-    (void)level;
-    snprintf(heard + n, sizeof(heard) - n, "%s\n", line);
-}
-
 static void test_what_is_said(void)
 {
     static const char *const loud[] = { "GRAPHHOOKS_LOG=debug",
                                         "GRAPHHOOKS_MAX_BANKS=1", NULL };
-    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
 
     if (!banks_start(&(struct toy_options){
-            .elems = 512, .host = &host, .environment = loud })) {
+            .elems = 512, .host = &hearing, .environment = loud })) {
         return;
     }
     toy_add_tokens(&s, 512);
@@ -71,18 +60,18 @@ static void test_what_is_said(void)
     banks_step(0);
     banks_step(1);
     banks_finish("log");
-    ok(strstr(heard, "slot 0, bank 2 (256), ") != NULL,
+    ok(strstr(said, "slot 0, bank 2 (256), ") != NULL,
        "a recording is told with its bank");
-    ok(strstr(heard, "bank 1 (512), the least recently used, gives way: 4 "
-                     "graphs go, as GRAPHHOOKS_MAX_BANKS is 1") != NULL,
+    ok(strstr(said, "bank 1 (512), the least recently used, gives way: 4 "
+                    "graphs go, as GRAPHHOOKS_MAX_BANKS is 1") != NULL,
        "a bank that gives way is told with why");
-    ok(strstr(heard, "bank 1 (512): 4 recordings, 4 graph launches, gave way 1 "
-                     "time\n") != NULL,
+    ok(strstr(said, "bank 1 (512): 4 recordings, 4 graph launches, gave way 1 "
+                    "time\n") != NULL,
        "the end says what each has done");
-    ok(strstr(heard, "bank 2 (256): 4 recordings, 4 graph launches, gave way 0 "
-                     "times\n") != NULL,
+    ok(strstr(said, "bank 2 (256): 4 recordings, 4 graph launches, gave way 0 "
+                    "times\n") != NULL,
        "one that stayed too");
-    ok(strstr(heard, "bank 0") == NULL, "and nothing of one that did nothing");
+    ok(strstr(said, "bank 0") == NULL, "and nothing of one that did nothing");
 }
 
 /* A recording that the host gives up. */
@@ -107,11 +96,10 @@ static void test_what_is_said_of_a_bank_that_gave_way(void)
     static const char *const loud[] = { "GRAPHHOOKS_LOG=warn",
                                         "GRAPHHOOKS_MAX_BANKS=1",
                                         "GRAPHHOOKS_WARMUP_STEPS=0", NULL };
-    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
 
-    heard[0] = '\0';
+    said[0] = '\0';
     if (!banks_start(&(struct toy_options){
-            .elems = 512, .host = &host, .environment = loud })) {
+            .elems = 512, .host = &hearing, .environment = loud })) {
         return;
     }
     toy_add_tokens(&s, 512);
@@ -125,25 +113,26 @@ static void test_what_is_said_of_a_bank_that_gave_way(void)
     is_int(toy_bank_stats(&s, 0).evictions, 1,
            "a bank gives way in the step in which its pass has failed");
     banks_finish("failed");
-    ok(strstr(heard, "layer 0 attn..mlp forward, slot 0, bank 1 (512) has not "
-                     "been recorded in 4 steps") != NULL,
-       "the end of the step says which pass: %s", heard);
+    ok(strstr(said, "layer 0 attn..mlp forward, slot 0, bank 1 (512) has not "
+                    "been recorded in 4 steps") != NULL,
+       "the end of the step says which pass: %s", said);
 }
 
 /* What the line of an eager pass and every event of a trace have. */
 static void test_the_trace(void)
 {
-    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
     const gh_bank_desc plain = { .struct_size = sizeof(plain) };
     const uint32_t both[] = { 1, 2 };
     struct trace_file trace;
 
     if (!trace_file_open(&trace, "warn") ||
-        !banks_start(&(struct toy_options){
-            .elems = 512, .host = &host, .environment = trace.environment })) {
+        !banks_start(
+            &(struct toy_options){ .elems = 512,
+                                   .host = &hearing,
+                                   .environment = trace.environment })) {
         return;
     }
-    heard[0] = '\0';
+    said[0] = '\0';
     toy_add_shape(&s, 512, NULL);
     toy_add_tokens(&s, 256);
     toy_add_shape(&s, 128, &plain);
@@ -171,8 +160,8 @@ static void test_the_trace(void)
     is_int(trace_file_count(&trace, "bank0") +
                trace_file_count(&trace, "\"bank\":0"),
            0, "of bank 0 nothing is said");
-    ok(strstr(heard, ", microbatch 0 of bank 1 (256), ran eagerly") != NULL,
-       "a pass that ran eagerly is told with its bank: %s", heard);
+    ok(strstr(said, ", microbatch 0 of bank 1 (256), ran eagerly") != NULL,
+       "a pass that ran eagerly is told with its bank: %s", said);
     trace_file_remove(&trace);
 }
 

@@ -8,6 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "support/heard.h"
 #include "support/pair.h"
 #include "tap/tap.h"
 
@@ -20,7 +21,6 @@
 #define EXCHANGED (1u << 20)
 #define MOST 4096
 
-static char said[16384];
 static void *host_memory;
 static CUdeviceptr device_memory;
 
@@ -33,15 +33,6 @@ static uint32_t n_timed;
 static uint32_t asked_for;
 static bool begins_idle; /* with a step without a pass */
 static bool times;
-
-static void take_line(void *user, gh_log_level level, const char *line)
-{
-    const size_t used = strlen(said);
-
-    (void)user;
-    (void)level;
-    snprintf(said + used, sizeof(said) - used, "%s\n", line);
-}
 
 /* What is sent goes over the link, and what is received comes. */
 static void by_the_link(struct pair *p, CUstream stream, bool forward)
@@ -177,7 +168,7 @@ static const struct pair_options plain = {
     .layers = 6,
     .offload = true,
     .words = 1u << 18,
-    .log = take_line,
+    .log = hear,
     .watch = watch,
     .told = true,
     .exchange = by_the_link,

@@ -4,6 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "support/heard.h"
 #include "support/pair.h"
 #include "support/trace_file.h"
 #include "tap/tap.h"
@@ -333,24 +334,13 @@ static void test_waits(void)
     pair_close(&p);
 }
 
-static char said[8192];
-
-static void take_line(void *user, gh_log_level level, const char *line)
-{
-    const size_t used = strlen(said);
-
-    (void)user;
-    (void)level;
-    snprintf(said + used, sizeof(said) - used, "%s\n", line);
-}
-
 static void test_auto(void)
 {
     const struct pair_options options = { .kinds = { MOE, MOE, MOE },
                                           .layers = 3,
                                           .order = "auto",
                                           .delay_wgrad = true,
-                                          .log = take_line,
+                                          .log = hear,
                                           .time_of = exchanges_are_long };
     gh_overlap_stats stats;
     struct pair p;
@@ -397,7 +387,7 @@ static void test_auto_needs_an_agreement(void)
                                           .layers = 2,
                                           .order = "auto",
                                           .no_agree = true,
-                                          .log = take_line };
+                                          .log = hear };
     struct pair p;
 
     said[0] = '\0';
@@ -527,10 +517,9 @@ static void test_disabled(void)
  * compute around them. */
 static void test_what_a_graph_cannot_hold(void)
 {
-    struct pair_options options = { .kinds = { MOE },
-                                    .layers = 1,
-                                    .scope = "moe",
-                                    .log = take_line };
+    struct pair_options options = {
+        .kinds = { MOE }, .layers = 1, .scope = "moe", .log = hear
+    };
     const char *reason;
     struct pair p;
 

@@ -2,27 +2,12 @@
  * A host that breaks its capture gets an eager pass, one line, right sums.
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "support/heard.h"
 #include "support/toy.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static char lines[4096];
-static uint32_t n_lines;
-
-static void keep_line(void *user, gh_log_level level, const char *line)
-{
-    size_t used = strlen(lines);
-
-    (void)user;
-    (void)level;
-    snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
-    n_lines++;
-}
-
-static const gh_host_services host = { .struct_size = sizeof(host),
-                                       .log = keep_line };
 
 static const struct {
     const char *name, *code;
@@ -53,7 +38,7 @@ static void test_one(uint32_t i, gh_direction direction)
                                          .elems = 64,
                                          .in_flight = 2,
                                          .blocking = true,
-                                         .host = &host };
+                                         .host = &hearing };
     const uint32_t counts[] = { 2, 3, 3, 3 };
     const uint32_t recordings = cases[i].recordings;
     const char *way = direction == GH_FORWARD ? "forward" : "backward";
@@ -64,8 +49,7 @@ static void test_one(uint32_t i, gh_direction direction)
     if (!toy_start(&toy, &options, NULL)) {
         return;
     }
-    lines[0] = '\0';
-    n_lines = 0;
+    said[0] = '\0';
     toy.mischief = cases[i].mischief;
     toy.mischief_segment = 1;
     toy.mischief_direction = direction;
@@ -82,15 +66,15 @@ static void test_one(uint32_t i, gh_direction direction)
     is_int(toy_eager(&toy, cases[i].reason), 3 * (4 - recordings),
            "%s, %s: the pass is eager from then on, and counted", way,
            cases[i].name);
-    is_int(n_lines, recordings, "%s, %s: one line for both slots",
+    is_int(times_said("\n"), recordings, "%s, %s: one line for both slots",
            cases[i].name, way);
-    ok(strstr(lines, cases[i].code) != NULL &&
-           strstr(lines, "layer 1 attn..mlp") != NULL &&
-           strstr(lines, way) != NULL,
+    ok(strstr(said, cases[i].code) != NULL &&
+           strstr(said, "layer 1 attn..mlp") != NULL &&
+           strstr(said, way) != NULL,
        "%s, %s: it names the pass and the code: %.*s", cases[i].name, way,
-       (int)strcspn(lines, "\n"), lines);
+       (int)strcspn(said, "\n"), said);
     ok(strcmp(cases[i].code, "901") != 0 ||
-           strstr(lines, "at or before the line where the host") != NULL,
+           strstr(said, "at or before the line where the host") != NULL,
        "%s, %s: where the capture was lost, it claims no line", cases[i].name,
        way);
     ok(stats.replays > 0, "%s, %s: the other passes replay", cases[i].name,

@@ -18,7 +18,7 @@ struct heard {
     char all[8192];
 };
 
-static void hear(void *user, gh_log_level level, const char *line)
+static void count_line(void *user, gh_log_level level, const char *line)
 {
     struct heard *heard = user;
     const size_t used = strlen(heard->all);
@@ -42,7 +42,7 @@ static gh_host_services listening(struct heard *heard)
     *heard = (struct heard){ .all = "" };
     return (gh_host_services){ .struct_size = sizeof(gh_host_services),
                                .user = heard,
-                               .log = hear };
+                               .log = count_line };
 }
 
 /* ---- the description ---------------------------------------------------- */

@@ -4,6 +4,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "support/heard.h"
 #include "support/toy.h"
 #include "tap/tap.h"
 
@@ -187,26 +188,12 @@ static void test_check(void)
     }
 }
 
-/* What was said of it. */
-static char said[4096];
-
-static void keep_line(void *user, gh_log_level level, const char *line)
-{
-    const size_t used = strlen(said);
-
-    (void)user;
-    (void)level;
-    snprintf(said + used, sizeof(said) - used, "%s\n", line);
-}
-
 /* A graph of the other kind would add the weights' gradients twice, or not
  * at all. */
 static void test_change_of_mind(void)
 {
-    const gh_host_services host = { .struct_size = sizeof(host),
-                                    .log = keep_line };
     const struct toy_options options = {
-        .layers = 2, .elems = 8, .host = &host, .wgrad = TOY_WGRAD_LATER
+        .layers = 2, .elems = 8, .host = &hearing, .wgrad = TOY_WGRAD_LATER
     };
     struct toy toy;
     bool ran;
