@@ -230,7 +230,9 @@ static gh_status run_once(struct toy *toy, const gh_segment *s, gh_pass *pass,
         w->direction == GH_BACKWARD &&
         (d->action == GH_ACTION_REPLAYED || d->reason == GH_REASON_CHECK);
     if (d->action == GH_ACTION_REPLAYED) {
-        toy_find_across(toy, w);
+        if (toy->options.modules > 0) {
+            toy_find_across(toy, w);
+        }
         pass->outputs = d->outputs;
         pass->n_outputs = d->n_outputs;
         return gh_layer_exit(toy->session, pass, &toy->err);
