@@ -71,7 +71,6 @@ void reports_forget(void)
 {
     for (uint64_t i = 0; i < n_texts && i < MAX_TEXTS; i++) {
         free(texts[i]);
-        texts[i] = NULL;
     }
     n_texts = 0;
 }

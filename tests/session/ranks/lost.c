@@ -109,9 +109,10 @@ static void test_banks_share_a_communicator(struct rank *r)
              "there is another bank");
     s.ranks.bank = bank;
     says_int(r, sharer_join(&s), GH_OK, "of the same ranks: %s", s.err.text);
+    s.bank = bank;
     says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "it is replayed");
     s.moved = is_odd(r);
-    parts(&s, NULL);
+    parts(&s, "microbatch 0, bank 1");
     close_parted(&s);
 }
 
