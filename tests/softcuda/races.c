@@ -28,7 +28,8 @@ static void test_two_streams(void)
     launch_store(other, word(0), 2);
     drv.cuCtxSynchronize();
     ok(race(0) != NULL && strstr(race(0), "store on stream") != NULL &&
-           strstr(race(0), "bytes 0..4") != NULL,
+           strstr(race(0), "bytes 0..4") != NULL &&
+           strstr(race(0), " of device allocation ") != NULL,
        "a race names both kernels, their streams and the bytes");
     ok(race(1) == NULL, "there is no text past the last race");
     raced(1, "writing one word from two streams");
@@ -163,6 +164,9 @@ static void test_copies(void)
 
     drv.cuMemcpyHtoDAsync(word(0), pinned, WORD, side);
     drv.cuMemcpyDtoHAsync(pinned, word(1), WORD, other);
+    drv.cuCtxSynchronize();
+    ok(race(0) != NULL && strstr(race(0), " of pinned allocation ") != NULL,
+       "a race in pinned memory is called that");
     raced(1, "overwriting pinned memory that a copy reads");
 
     drv.cuMemcpyHtoD(word(0), &value, WORD);
