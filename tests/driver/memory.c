@@ -169,6 +169,12 @@ static void test_device_and_errors(void)
                &value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0),
            0, "the compute capability is told");
     ok(value >= 7, "it is 7 or more");
+    is_int(drv.cuDeviceGetAttribute(&value, (CUdevice_attribute)100000, 0), 1,
+           "there is no attribute 100000");
+    is_int(drv.cuDeviceGetAttribute(
+               &value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, -1),
+           101, "nor one of device -1");
+    is_int(drv.cuDeviceGetName(name, 0, 0), 1, "nor a name of no bytes");
     is_int(drv.cuDriverGetVersion(&value), 0, "the driver has a version");
     ok(value >= 11040, "it is 11.4 or newer");
 
