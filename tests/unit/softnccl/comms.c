@@ -511,6 +511,28 @@ static void test_results_of_a_group(void)
     }
 }
 
+/* It may be aborted only, until all have come. */
+static void test_a_start_in_progress(void)
+{
+    ncclComm_t comm = NULL, other = NULL;
+    ncclUniqueId id;
+
+    still_begin();
+    ncclGetUniqueId(&id);
+    is_int(come(id, 2, 0, false, &comm), ncclInProgress,
+           "one of two ranks has come");
+    is_int(ncclCommSplit(comm, 0, 0, &other, NULL), ncclInvalidArgument,
+           "a communicator in progress is not split");
+    is_int(ncclCommFinalize(comm), ncclInvalidArgument, "nor finalized");
+    is_int(ncclCommDestroy(comm), ncclInvalidArgument, "nor destroyed");
+    ok(strstr(ncclGetLastError(comm),
+              "ncclCommDestroy: not all ranks of the communicator have come") !=
+           NULL,
+       "which is said: %s", ncclGetLastError(comm));
+    is_int(ncclCommAbort(comm), ncclSuccess, "but aborted");
+    still_end("a start in progress");
+}
+
 /* A group's operations of one communicator and stream are one call. */
 static void test_groups(void)
 {
@@ -687,6 +709,7 @@ int main(void)
     test_splits();
     test_colors();
     test_results_of_a_group();
+    test_a_start_in_progress();
     test_groups();
     test_graphs();
     test_waits_for_graphs();
