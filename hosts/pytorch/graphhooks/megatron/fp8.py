@@ -35,7 +35,8 @@ class Regions:
 
     def __init__(self):
         self._recipes: list = []
-        self._known: list = []  # what regions have set, each once
+        self._groups: dict = {}  # by identity, so that they stay
+        self._numbers: dict = {}  # of what regions have set, each once
         self._noted: dict = {}  # by each region anew, when it begins
         self.begun = 0
 
@@ -46,12 +47,13 @@ class Regions:
             if self._noted.get(key) is not pair:
                 self._noted[key] = pair
                 self.begun += 1
-        found = [getattr(state, name) for name in _OF_REGION]
-        for i, known in enumerate(self._known, 1):
-            if all(one is other for one, other in zip(known, found)):
-                return i
-        self._known.append(found)
-        return len(self._known)
+        group = state.fp8_distributed_group
+        found = id(state.fp8_recipe), id(group), state.fp8_calibration
+        number = self._numbers.get(found)
+        if number is None:
+            self._groups[id(group)] = group
+            number = self._numbers[found] = len(self._numbers) + 1
+        return number
 
     def keep_in(self, meta: dict) -> None:
         """Of what a module has noted: a call without a graph, as in an
@@ -87,6 +89,7 @@ class Quantization:
         self._settings = settings
         self._begun = -1  # regions, when the one at hand was looked at
         self.around: Around | None = None  # of that
+        self._arounds: dict = {}  # of regions without scales
 
     @classmethod
     def of(cls, config, settings) -> "Quantization | None":
@@ -120,10 +123,18 @@ class Quantization:
         number = _regions.number(state)
         if self._begun != _regions.begun:
             self._begun = _regions.begun
-            self.around = Around(self, not is_first_microbatch)
+            self.around = self._look_around(number, not is_first_microbatch)
         if self._keeps:
             self._tell(state, not is_first_microbatch)
         return {"quantized": (number, self._manager.is_first_fp8_module())}
+
+    def _look_around(self, number: int, skips: bool) -> "Around":
+        if self.state.global_scale_buffer:
+            return Around(self, skips)
+        known = self._arounds.get((number, skips))
+        if known is None:
+            known = self._arounds[number, skips] = Around(self, skips)
+        return known
 
     def _tell(self, state, skips: bool) -> None:
         """By a number on the device, by which one graph does either."""
@@ -203,7 +214,7 @@ class Calls:
 
     def __init__(self, quantization: Quantization | None, body, settings):
         self._quantization = quantization
-        self._body = body
+        self._body, self._names = body, vars(body)
         self._usages: Usages | None = None  # once it has run
         self._metas: list = []  # what its modules have noted by then
         self._flags = [names for names in map(vars, body.modules())
@@ -223,7 +234,8 @@ class Calls:
         if self._quantization is None:
             return {}
         given = self._quantization.enter(is_first)
-        self._body.around = self._quantization.around if given \
+        # Past Module.__setattr__, which is slow.
+        self._names["around"] = self._quantization.around if given \
             else self._settings
         if given and self._usages is not None:
             self._put_back()
