@@ -296,5 +296,6 @@ def test_what_layers_are_given_is_read_besides(quantized, granularity,
 def test_some_layers_are_not_quantized(quantized, scope):
     """Regions are of layers, and some layers are in none."""
     compare(lambda each: each.steps(COUNTS + COUNTS), "dense", scope,
-            wrap=lambda core: quantized(core, "tensorwise"), num_layers=4, first_last_layers_bf16=True,
-            num_layers_at_start_in_bf16=1, num_layers_at_end_in_bf16=1)
+            wrap=lambda core: quantized(core, "tensorwise"), num_layers=4,
+            first_last_layers_bf16=True, num_layers_at_start_in_bf16=1,
+            num_layers_at_end_in_bf16=1)
