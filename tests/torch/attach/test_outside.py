@@ -369,3 +369,81 @@ def test_an_object_of_a_layer_that_holds_tensors(make, refused, grain):
     assert bool(stats["refused"]) == (refused is not None)
     for why in stats["refused"].values():
         assert re.search(refused, why), why
+
+
+# ---- regions that are over when a backward runs its forward again -----------
+
+
+class Slotted:
+    __slots__ = ("is_on",)
+
+
+class OfClass:
+    is_on = False
+
+
+OBJECT, SLOTTED, NAMED, LISTED = Config(), Slotted(), {"on": False}, [False]
+is_on = False
+
+
+class Regional(silent_cases.Layer):
+    """With another factor in a region that is around the model."""
+
+    def __init__(self, factor) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return torch.tanh(self.lin(x)) * (2.0 if self.factor() else 0.5)
+
+
+def turn_all(on: bool) -> None:
+    global is_on
+    is_on = OBJECT.is_on = SLOTTED.is_on = OfClass.is_on = on
+    NAMED["on"] = LISTED[0] = on
+
+
+FLAGS = {"global": lambda: is_on, "object": lambda: OBJECT.is_on,
+         "slots": lambda: SLOTTED.is_on, "class": lambda: OfClass.is_on,
+         "dict": lambda: NAMED["on"], "list": lambda: LISTED[0]}
+
+
+@pytest.mark.parametrize("where", FLAGS)
+@pytest.mark.parametrize("what", ["hook", "detach"])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_region_around_a_forward_in_flight(where, what, grain):
+    def forward(model, step):
+        turn_all(True)
+        x = silent_cases.batch(step)
+        for layer in model.layers:
+            x = layer(x)
+        turn_all(False)
+        return x.pow(2).mean()
+
+    def gradients(**how):
+        torch.manual_seed(0)
+        model = silent_cases.Model(Regional(FLAGS[where]) for _ in range(2)) \
+            .to(silent_cases.DEVICE)
+        attached = how and graphhooks.attach(model, **how)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(STEPS):
+            forward(model, step).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        losses = [forward(model, STEPS + i) for i in range(2)]
+        if what == "hook":
+            for p in model.layers[0].parameters():
+                p.register_hook(lambda grad: grad * 2)
+        elif attached:
+            assert attached.stats()["replays"] >= STEPS
+            attached.detach()
+        for loss in losses:
+            loss.backward()
+        if attached:
+            attached.detach()
+        assert not (is_on or OBJECT.is_on or SLOTTED.is_on or OfClass.is_on
+                    or NAMED["on"] or LISTED[0])
+        return [p.grad for p in model.parameters()]
+
+    graphed = gradients(verify="off", **GRAINS[grain])
+    assert all(map(same, gradients(), graphed))

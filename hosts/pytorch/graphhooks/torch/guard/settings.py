@@ -10,6 +10,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from ..base.tree import Passing, Unfit
@@ -19,7 +21,7 @@ from .reachable_values import NOTHING, Found
 from .snapshot import GONE, Held
 from .ran import ANY
 from .tensor_twins import Tables
-from .shared_objects import Things, copies
+from .shared_objects import Things, copies, put_others_back
 
 
 class Settings:
@@ -173,6 +175,20 @@ class Settings:
                 put()
 
         return put_back
+
+    @contextlib.contextmanager
+    def lent(self):
+        """Flags, numbers and the like are what they were, for modules that run
+        again: a region that was around them may be over."""
+        before = [put for thing, held in (
+            (None, self._found.held), *((thing, inner.held) for _, thing, inner
+                                        in self._found.shared))
+            for put in put_others_back(thing, held)]
+        try:
+            yield
+        finally:
+            for put in reversed(before):
+                put()
 
     def tensors(self) -> list:
         return [tensor for part in self._parts.values()

@@ -8,14 +8,17 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import functools
 import itertools
+import types
 
 import torch
 
 from .finders import (classes, of_around, of_class, of_function, of_module,
                       of_namespace, of_object, of_objects_class)
+from .attributes import PLAIN
 from .reachable_values import Found
-from .snapshot import GONE, Held
+from .snapshot import GONE, Held, at
 from .kinds import slots
 from .ran import Ran, functions_of, watched
 
@@ -266,6 +269,34 @@ def _copy(thing, found: Found):
             put()
 
     return put_back
+
+
+def put_others_back(thing, held) -> list:
+    """Plain values that are held of it, where they are others by now;
+    functions that undo that."""
+    undo = []
+    for of, key, then in held.others(PLAIN):
+        if isinstance(of, types.MappingProxyType):  # of a class
+            of = next((kind for kind in getattr(thing, "__mro__", ())
+                       if vars(kind).get(key, GONE) is of.get(key, GONE)),
+                      None)
+            if of is None:
+                continue
+        if isinstance(of, (dict, list)):
+            undo.append(functools.partial(_put_item, of, key, at(of, key)))
+            of[key] = then
+        else:
+            undo.append(functools.partial(_put, of, key,
+                                          getattr(of, key, GONE)))
+            _put(of, key, then)
+    return undo
+
+
+def _put_item(container, key, value) -> None:
+    if value is not GONE:
+        container[key] = value
+    elif isinstance(container, dict):
+        container.pop(key, None)
 
 
 def _attributes(thing) -> dict:

@@ -72,6 +72,20 @@ class Held:
                 _append(getattr(self, name), look, things, values)
         self._seen += other._seen
 
+    def others(self, kinds) -> list:
+        """Values of these types that are others by now: where, by which key,
+        and what was there.  Of slots, an object and a name."""
+        found = [(of, key, then) for of, key, then
+                 in zip(self._of, self._keys, self._values)
+                 if type(then) in kinds and at(of, key) is not then]
+        things, values = self._several.get(slots_of, ((), ()))
+        then = iter(values)
+        for thing, names in things:
+            found += [(thing, name, value) for name, value in zip(names, then)
+                      if type(value) in kinds
+                      and getattr(thing, name, GONE) is not value]
+        return found
+
     def is_same(self) -> bool:
         try:
             return [*map(len, self._sized)] == self._sizes \
@@ -101,6 +115,13 @@ class Held:
             if [*map(look, things)] != values:
                 return False
         return True
+
+
+def at(container, key):
+    try:
+        return container[key]
+    except LookupError:
+        return GONE
 
 
 def _append(lists: dict, look, things, values) -> None:

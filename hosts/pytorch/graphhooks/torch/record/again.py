@@ -47,10 +47,12 @@ class Modes:
             and torch.get_autocast_dtype("cpu")
         self._variables = contextvars.copy_context()
         self._put_back = settings.as_now()
+        self._settings: Settings | None = None  # once it is recorded
 
-    def forget(self) -> None:
+    def forget(self, settings: Settings) -> None:
         """What it reads is what the segment's graphs read."""
         self._put_back = self.around = None
+        self._settings = settings
 
     @contextlib.contextmanager
     def again(self, around):
@@ -59,7 +61,9 @@ class Modes:
         if self._put_back is not None:
             self._put_back()
         try:
-            with contextlib.nullcontext() if around is None \
+            with contextlib.nullcontext() if self._settings is None \
+                    else self._settings.lent(), \
+                    contextlib.nullcontext() if around is None \
                     else around.again(), \
                     torch.enable_grad(), switched(*self._switches), \
                     torch.autocast("cpu", self._on_host or None,

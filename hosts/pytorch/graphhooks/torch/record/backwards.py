@@ -71,7 +71,7 @@ def begin(segment, instance: Instance, microbatch: int, grads):
         segment.look_unfinished()
         return results
     instance.before, instance.given = None, ()
-    instance.modes.forget()
+    instance.modes.forget(segment.settings)
     segment.look_unfinished()
     instance.groups = ()
     return segment.run_back(instance, microbatch, grads)
