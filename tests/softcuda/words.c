@@ -158,6 +158,17 @@ static void test_bytes(void)
     drv.cuCtxSynchronize();
     is_int(races(), 2, "what follows a byte is not waited for, and a word that "
                        "is written whole has all bytes written");
+
+    fresh(0, 0);
+    launch_store(side, word(DATA), 5);
+    tell(side, FLAG);
+    drv.cuMemsetD8Async(word(FLAG) + 1, 0, 3, blocking);
+    drv.cuMemsetD8Async(word(FLAG), 1, 1, blocking);
+    hear(other, FLAG);
+    launch_add(other, word(SEEN), word(DATA));
+    drv.cuCtxSynchronize();
+    is_int(races(), 2, "who wrote a word is not waited for once all of its "
+                       "bytes are another's");
 }
 
 static CUgraphExec captured(CUstream stream, bool reader)
