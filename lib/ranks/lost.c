@@ -28,8 +28,8 @@
 #define BANK_BYTES 12
 
 /* Where this rank is: "rank 1 of 4, step 12, layer 3 attn..mlp forward,
- * microbatch 2, bank 2 (cp4)".  Names the last pass that was entered, which may
- * be one of the step before. */
+ * microbatch 2, bank 2 (cp4)".  The bank has ranks.  Names the last pass that
+ * was entered, which may be one of the step before. */
 static void describe(const struct gh_capture *c, const struct gh_bank *bank,
                      char *text, size_t bytes)
 {
@@ -43,8 +43,7 @@ static void describe(const struct gh_capture *c, const struct gh_bank *bank,
                    sizeof(extent));
     snprintf(text, bytes,
              "rank %u of %u, step %llu, %s %s, microbatch %u, bank %u%s%.*s%s",
-             at->comm != NULL ? gh_comm_rank(at->comm) : 0,
-             at->comm != NULL ? gh_comm_size(at->comm) : 1,
+             gh_comm_rank(at->comm), gh_comm_size(at->comm),
              (unsigned long long)(c->counts.stats.iterations - over), extent,
              gh_direction_names[c->open.direction], c->open.microbatch,
              at->number, named ? " (" : "",
