@@ -28,6 +28,29 @@ static void test_modules(void)
 
 static void test_shapes(void)
 {
+    static const struct {
+        unsigned int grid[3], block[3];
+        int status;
+        const char *name;
+    } cases[] = {
+        { { 0x80000000u, 1, 1 }, { 1, 1, 1 }, 1, "2147483648 blocks in x" },
+        { { 1, 65536, 1 }, { 1, 1, 1 }, 1, "65536 blocks in y" },
+        { { 1, 1, 65536 }, { 1, 1, 1 }, 1, "65536 blocks in z" },
+        { { 1, 65535, 1 }, { 1, 1, 1 }, 0, "65535 blocks in y" },
+        { { 1, 1, 1 }, { 1, 1, 65 }, 1, "65 threads in z" },
+        { { 1, 1, 1 }, { 1, 1, 64 }, 0, "64 threads in z" },
+        { { 1, 1, 1 }, { 32, 33, 1 }, 1, "1056 threads in x and y" },
+        { { 1, 1, 1 }, { 32, 32, 1 }, 0, "1024 threads in x and y" },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const unsigned int *g = cases[i].grid, *b = cases[i].block;
+
+        is_int(drv.cuLaunchKernel(contract_kernel("nop"), g[0], g[1], g[2],
+                                  b[0], b[1], b[2], 0, side, NULL, NULL),
+               cases[i].status, "%s: %d", cases[i].name, cases[i].status);
+    }
+    is_int(shaped(1, 1, 1u << 20), 1, "1 MiB of shared memory is 1");
     is_int(shaped(0, 32, 0), 1, "an empty grid is 1");
     is_int(shaped(1, 0, 0), 1, "an empty block is 1");
     is_int(shaped(1, 4096, 0), 1, "a block of 4096 threads is 1");
