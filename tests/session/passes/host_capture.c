@@ -22,6 +22,7 @@ static struct {
     bool begins_all_the_same, begins_nothing, names_nothing, ends_nothing;
     char said[512]; /* the services in order, by a letter or two each */
     char line[256]; /* the last warning */
+    char recorded[256]; /* what was said last of a recording */
     uint32_t launches, made, destroyed, kept;
     bool was_idle; /* at each destroy */
     bool had_context;
@@ -149,6 +150,8 @@ static void take_line(void *user, gh_log_level level, const char *line)
     (void)user;
     if (level == GH_LOG_WARN) {
         strncpy(host.line, line, sizeof(host.line) - 1);
+    } else if (level == GH_LOG_DEBUG) {
+        strncpy(host.recorded, line, sizeof(host.recorded) - 1);
     }
 }
 
@@ -197,6 +200,29 @@ static gh_decision microbatch(uint32_t m, CUstream stream)
     d = run_with(0, GH_FORWARD, m, stream, &writes_seven);
     run(0, GH_BACKWARD, m, stream);
     return d;
+}
+
+static void test_what_is_said_of_nodes(void)
+{
+    static const char *const loud[] = { "GRAPHHOOKS_LOG=debug", NULL };
+
+    if (!start_host((struct toy_options){ .layers = 1,
+                                          .environment = loud })) {
+        return;
+    }
+    microbatch(0, toy.streams[0]);
+    ok(strstr(host.recorded, ", nodes not counted") != NULL,
+       "nodes that are not shown are said to be: %s", host.recorded);
+    toy_close(&toy);
+    if (!start_host((struct toy_options){ .layers = 1,
+                                          .environment = loud })) {
+        return;
+    }
+    host.shows_graph = true;
+    run(0, GH_FORWARD, 0, toy.streams[0]);
+    ok(strstr(host.recorded, ", 1 nodes") != NULL,
+       "those of a graph that is shown are counted: %s", host.recorded);
+    toy_close(&toy);
 }
 
 static void test_a_host_that_launches_each_time(void)
@@ -619,6 +645,7 @@ int main(void)
     if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
+    test_what_is_said_of_nodes();
     test_a_host_that_launches_each_time();
     test_a_host_that_lends_its_graph();
     test_an_empty_capture();
