@@ -724,8 +724,8 @@ static void test_a_failed_recording_is_in_the_trace(void)
     remove(path);
     ok(strstr(text, "\"cat\":\"failed recording\"") != NULL,
        "a recording that failed is in the trace as such");
-    ok(strstr(text, "\"cat\":\"eager\"") != NULL,
-       "and the eager pass after it");
+    ok(strstr(text, "\"action\":\"eager\",\"reason\":\"device\"") != NULL,
+       "and the eager pass after it, with its reason");
 }
 
 /* ---- two threads in one session --------------------------------------------- */
