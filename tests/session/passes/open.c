@@ -98,6 +98,28 @@ static void test_flags_and_environment(void)
     unsetenv("GRAPHHOOKS_ENABLE");
 }
 
+static void test_numbers_that_are_too_large(void)
+{
+    gh_model *model = dense_model();
+    gh_session_desc desc = { .struct_size = sizeof(desc),
+                             .model = model,
+                             .driver = "/no/such/driver.so",
+                             .warmup_steps = 1000001 };
+    gh_session *session = NULL;
+
+    is_int(gh_session_open(&desc, &session, &err), GH_ERR_CONFIG,
+           "a host's warmup that is too long is refused");
+    ok(strstr(err.text, "gh_session_desc.warmup_steps") != NULL,
+       "and named: %s", err.text);
+    desc.warmup_steps = 1;
+    desc.max_slots = 65;
+    is_int(gh_session_open(&desc, &session, &err), GH_ERR_CONFIG,
+           "so are too many slots");
+    ok(strstr(err.text, "gh_session_desc.max_slots") != NULL, "and named: %s",
+       err.text);
+    gh_model_destroy(model);
+}
+
 /* ---- services ----------------------------------------------------------- */
 
 /* Those that go with others. */
@@ -612,6 +634,7 @@ int main(void)
 
     test_capabilities_that_are_none();
     test_flags_and_environment();
+    test_numbers_that_are_too_large();
     test_half_a_service();
     test_the_plan();
     test_names_of_reasons();
