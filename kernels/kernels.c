@@ -274,7 +274,6 @@ static void run_send(const softcuda_launch *launch, void *const *params)
 static void touch_send(const softcuda_launch *launch, void *const *params,
                        softcuda_touch_fn touch, void *sink)
 {
-    const size_t counts = sizeof(uint32_t);
     struct gh_send send;
 
     (void)launch;
@@ -287,8 +286,8 @@ static void touch_send(const softcuda_launch *launch, void *const *params,
             touch(sink, at(part->dst), part->bytes, SOFTCUDA_COPY_TO);
         }
     }
-    touch(sink, at(send.ended), (send.n_parts + 1) * counts, SOFTCUDA_READ);
-    touch(sink, at(send.ended), (send.n_parts + 1) * counts, SOFTCUDA_WRITE);
+    touch(sink, at(send.ended), sizeof(uint32_t), SOFTCUDA_READ);
+    touch(sink, at(send.ended), sizeof(uint32_t), SOFTCUDA_WRITE);
     for (uint32_t i = 0; i < send.n_parts; i++) {
         if (send.parts[i].flag != 0) {
             touch(sink, at(send.parts[i].flag), 1, SOFTCUDA_WRITE);

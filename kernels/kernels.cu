@@ -215,15 +215,15 @@ static __device__ void set_flag(u64 flag)
                  : "memory");
 }
 
-static __device__ uint32_t read_word(u64 address)
+static __device__ bool is_set(u64 flag)
 {
-    uint32_t word;
+    uint16_t byte;
 
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
-                 : "=r"(word)
-                 : "l"(address)
+    asm volatile("ld.acquire.sys.global.u8 %0, [%1];"
+                 : "=h"(byte)
+                 : "l"(flag)
                  : "memory");
-    return word;
+    return byte != 0;
 }
 
 /* Whether all other blocks have come here, and what they have written is seen.
@@ -245,34 +245,17 @@ static __device__ bool is_last_block(uint32_t *ended)
     return last;
 }
 
-/* The bytes of a row's word that other ranks set. */
-static __device__ uint32_t others_of(const struct gh_send &send, uint32_t word)
-{
-    uint32_t mask = 0;
-
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t rank = word * 4 + i;
-
-        mask |= rank < send.n_ranks && rank != send.rank ? 1u << 8 * i : 0;
-    }
-    return mask;
-}
-
 /* All flags are cleared at once, so that those that are up say who has come. */
 static __device__ void await_row(const struct gh_send &send)
 {
-    const uint32_t words = (send.n_ranks + 3) / 4, i = threadIdx.x;
-    const u64 at = send.row + 4 * (u64)i;
+    const uint32_t i = threadIdx.x;
+    const bool other = i < send.n_ranks && i != send.rank;
 
-    if (i < words) {
-        const uint32_t mask = others_of(send, i);
-
-        while ((read_word(at) & mask) != mask) {
-        }
+    while (other && !is_set(send.row + i)) {
     }
     __syncthreads();
-    if (i < words) {
-        *(volatile uint32_t *)at = 0;
+    if (other) {
+        *(volatile unsigned char *)(send.row + i) = 0;
     }
     __threadfence_system();
 }
@@ -290,11 +273,11 @@ static __device__ void copy_slice(u64 dst, u64 src, u64 bytes)
     }
 }
 
+/* All parts are copied before the first flag is set: a fence waits until the
+ * peers have what was written, once for all of them. */
 extern "C" __global__ void __launch_bounds__(GH_SEND_THREADS)
 gh_send(const struct gh_send send)
 {
-    uint32_t *ended = (uint32_t *)send.ended;
-
     for (uint32_t i = 0; i < send.n_parts; i++) {
         const struct gh_send_part &part = send.parts[i];
         const u64 at = blockIdx.x * part.slice;
@@ -305,11 +288,14 @@ gh_send(const struct gh_send send)
             copy_slice(part.dst + at, part.src + at,
                        left < part.slice ? left : part.slice);
         }
-        if (part.flag != 0 && is_last_block(ended + i) && threadIdx.x == 0) {
-            set_flag(part.flag);
-        }
     }
-    if (is_last_block(ended + send.n_parts) && send.row != 0) {
+    if (!is_last_block((uint32_t *)send.ended)) {
+        return;
+    }
+    if (threadIdx.x < send.n_parts && send.parts[threadIdx.x].flag != 0) {
+        set_flag(send.parts[threadIdx.x].flag);
+    }
+    if (send.row != 0) {
         await_row(send);
     }
 }

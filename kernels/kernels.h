@@ -119,12 +119,12 @@ const char *gh_offsets_kernel(uint32_t n);
  * The only parameter of the kernel that sends parts to other ranks, passed by
  * value.  Each block copies a slice of each part, so that few blocks, which
  * leave the other multiprocessors to compute, use the whole link.  The last
- * block to end a part sets its flag, a byte in the memory of the rank that the
- * part goes to; whoever sees the flag up finds the part there.
+ * block to end then sets the flags: each is a byte in the memory of the rank
+ * that a part goes to, and whoever sees it up finds the part there.
  *
- * If `row` is not 0, the last block of all then waits until the bytes of all
- * other ranks in that row are 1, and clears them.  What they have sent is then
- * there.  A block waits for ever if a rank does not come.
+ * If `row` is not 0, that block then waits until the bytes of all other ranks in
+ * the row are set, and clears them.  What they have sent is then there.  It
+ * waits for ever if a rank does not come.
  */
 #define GH_KERNEL_SEND "gh_send"
 #define GH_SEND_PARTS 64u
@@ -141,8 +141,8 @@ struct gh_send {
     uint32_t n_parts;
     uint32_t rank, n_ranks; /* which bytes of the row are waited for */
     uint32_t reserved;      /* 0 */
-    uint64_t row;           /* of n_ranks bytes, rounded up to words; or 0 */
-    uint64_t ended;         /* n_parts + 1 of uint32_t, 0 between launches */
+    uint64_t row;           /* of n_ranks bytes; or 0 */
+    uint64_t ended;         /* a uint32_t for the kernel, 0 between launches */
     struct gh_send_part parts[GH_SEND_PARTS];
 };
 

@@ -288,8 +288,8 @@ gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
 
 /* Parts of memory that one launch sends to other ranks, up to GH_SENDS_A_LAUNCH
  * of them; each sets a flag, one byte in the memory of the rank that it goes
- * to, once it is there.  `ended` is device memory of GH_SENDS_A_LAUNCH + 1
- * words of 32 bits, zeroed by the caller. */
+ * to, once all parts are there.  `ended` is a word of 32 bits in device memory,
+ * zeroed by the caller. */
 #define GH_SENDS_A_LAUNCH 64u
 struct gh_sends;
 gh_status gh_device_sends_create(void *ended, struct gh_sends **sends_p,

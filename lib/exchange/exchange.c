@@ -99,7 +99,7 @@ static gh_status make_side(gh_exchange *x, gh_error *err)
         status = gh_flags_make(x, err);
     }
     if (status == GH_OK) {
-        status = gh_device_sends_create(x->block_counts, &x->sends, err);
+        status = gh_device_sends_create(x->blocks_ended, &x->sends, err);
     }
     if (status == GH_OK) {
         status = make_window(x, err);
@@ -279,7 +279,8 @@ static bool part(gh_exchange *x)
     if (!gh_exchange_has_ended(x)) {
         writes = !gh_exchange_let_go(x, x->side);
     }
-    if (x->stats.captured != 0 && x->ops->end_graphs != NULL) {
+    if ((x->in_graphs || x->stats.captured != 0) &&
+        x->ops->end_graphs != NULL) {
         writes |= !x->ops->end_graphs(x);
     }
     gh_exchange_leave(x);

@@ -128,14 +128,14 @@ gh_status gh_flags_make(gh_exchange *x, gh_error *err)
     gh_status status;
 
     x->row_bytes = (x->n + LINE - 1) / LINE * LINE;
-    used = bytes_of(x) + (GH_SENDS_A_LAUNCH + 1) * sizeof(uint32_t);
+    used = bytes_of(x) + sizeof(uint32_t);
     room = (used + UNIT - 1) / UNIT * UNIT;
     status = gh_device_alloc(x->dev, room, &memory, err);
     if (status != GH_OK) {
         return status;
     }
     x->flags = memory;
-    x->block_counts = (char *)memory + bytes_of(x);
+    x->blocks_ended = (char *)memory + bytes_of(x);
     status = gh_device_zero(x->dev, memory, used, x->side, err);
     if (status == GH_OK) {
         status = make_words(x, err);

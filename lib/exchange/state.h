@@ -129,7 +129,7 @@ struct gh_exchange {
     struct gh_peer *peers;
 
     void *flags; /* GH_FLAGS rows */
-    void *block_counts; /* behind them: where the kernel counts its blocks */
+    void *blocks_ended; /* behind them: where the kernel counts its blocks */
     void *seen;  /* pinned: a copy of the flags, as last read */
     uint32_t row_bytes;
     uint32_t n_words; /* words of a row that others write */
