@@ -142,8 +142,8 @@ GH_API gh_status gh_exchange_create(const gh_exchange_desc *desc,
  * window is not freed, as that rank may still write to it.
  *
  * Blocks: until this rank's calls have ended, and then until the other ranks
- * come; for each at most GRAPHHOOKS_TIMEOUT.  Where calls of kind copy were
- * captured, until all work of the context has ended, for as long.  Since: 0.5.
+ * come; for each at most GRAPHHOOKS_TIMEOUT.  Where calls of kind copy or kernel
+ * were captured, until all work of the context has ended, for as long.  Since: 0.5.
  */
 GH_API void gh_exchange_destroy(gh_exchange *x);
 

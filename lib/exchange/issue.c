@@ -120,14 +120,14 @@ gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
     }
     x->stats.calls++;
     x->stats.captured += captured;
-    x->in_graphs |= captured;
-    x->turn = captured ? x->turn : op->flags;
-    x->released = x->released && captured;
     status = x->ops->issue(x, op, &why);
     if (status == GH_OK && !captured) {
         status = gh_device_event_record(x->dev, x->ended, op->stream, &why);
     }
     if (status == GH_OK) {
+        x->in_graphs |= captured;
+        x->turn = captured ? x->turn : op->flags;
+        x->released = x->released && captured;
         return GH_OK;
     }
     if (captured) {
@@ -151,14 +151,18 @@ gh_status gh_exchange_issue_release(gh_exchange *x, void *stream, gh_error *err)
                        "gh_exchange_release_window: called since the call "
                        "before: once is enough");
     }
-    x->in_graphs |= captured;
-    x->released |= !captured;
     status = x->ops->release_window != NULL
                  ? x->ops->release_window(x, stream, &why)
                  : GH_OK;
-    if (status != GH_OK && captured) {
+    if (status == GH_OK && !captured) {
+        status = gh_device_event_record(x->dev, x->ended, stream, &why);
+    }
+    if (status == GH_OK) {
+        x->in_graphs |= captured;
+        x->released |= !captured;
+    } else if (captured) {
         gh_fail(err, status, "%s", why.text);
-    } else if (status != GH_OK) {
+    } else {
         gh_exchange_fail(x, &why, err);
     }
     return status;

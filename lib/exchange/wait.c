@@ -73,7 +73,8 @@ static gh_status miss(gh_exchange *x, gh_error *err)
     if (missed == 0) {
         return gh_fail(err, GH_ERR_RANKS,
                        "exchange: rank %u of %u: the stream has not ended in "
-                       "%u s (GRAPHHOOKS_TIMEOUT)",
+                       "%u s (GRAPHHOOKS_TIMEOUT): other work keeps it busy, "
+                       "or ranks gave gh_exchange_op.flags that differ",
                        x->rank, x->n, x->timeout_s);
     }
     return gh_fail(err, GH_ERR_RANKS,

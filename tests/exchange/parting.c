@@ -59,6 +59,16 @@ static void survive(struct trader *t, struct rank *r)
     says(r, now_s() - start < LIMIT_S, "all that in time");
 }
 
+/* A thread that ends gives its context back, and with it the memory into which
+ * kernels of the others still write.  Memory of a process stays as long as
+ * others have it open. */
+static void stay(struct rank *r)
+{
+    if (ranks_are_soft()) {
+        ranks_barrier(r);
+    }
+}
+
 static void test_one_dies(struct rank *r)
 {
     double start;
@@ -75,6 +85,7 @@ static void test_one_dies(struct rank *r)
     ranks_barrier(r);
     if (r->rank == r->n - 1) {
         left[n_left++] = t;
+        stay(r);
         return; /* and does not come again */
     }
     survive(&t, r);
@@ -86,6 +97,7 @@ static void test_one_dies(struct rank *r)
     says_int(r, drv.cuStreamSynchronize(r->stream), 0,
              "the stream has been let go by then");
     trader_close(&t);
+    stay(r);
 }
 
 /* What it is sent by one that has given up is no part, and its host hears. */

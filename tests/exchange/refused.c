@@ -192,6 +192,9 @@ static void test_turns(struct rank *r)
         says_int(r, gh_exchange_all_to_all(t.x, &op, &t.err), GH_OK,
                  "a first call may have any turn");
         op_is(r, t.x, &op, "had turn 2 too: give turn 1, or none");
+        says_int(r, trader_record_broken(&t, SHAPE_FULL), GH_ERR_DEVICE,
+                 "after a capture that fails");
+        op_is(r, t.x, &op, "had turn 2 too: give turn 1, or none");
         op.flags = GH_EXCHANGE_TURN_1;
         says_int(r, gh_exchange_all_to_all(t.x, &op, &t.err), GH_OK,
                  "the other turn is taken");
