@@ -73,7 +73,7 @@ static gh_status take_sizes(const struct pipeline_request *request,
         status = take_count("--group", request->group, GH_PIPELINE_MICROBATCHES,
                             &how->group, err);
     }
-    *n_p = 2 * how->group;
+    *n_p = 2 * (how->n_chunks > 1 ? how->group : how->n_stages);
     return status == GH_OK
                ? take_count("--microbatches", request->microbatches,
                             GH_PIPELINE_MICROBATCHES, n_p, err)
@@ -134,10 +134,17 @@ static gh_status read_schedule(const char *path,
 }
 
 static gh_status make_schedule(struct pipeline_forecast *f, uint32_t n,
-                               gh_error *err)
+                               bool has_group, gh_error *err)
 {
     if (strcmp(f->schedule, "1f1b") == 0) {
         f->grouped = f->how.n_chunks > 1;
+    }
+    if (has_group && !f->grouped) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "--group is of 1f1b with several chunks a stage: leave "
+                       "it out");
+    }
+    if (strcmp(f->schedule, "1f1b") == 0) {
         return gh_pipeline_interleaved(&f->how, n, &f->pipeline, err);
     }
     if (strcmp(f->schedule, "zero-bubble") != 0) {
@@ -212,7 +219,7 @@ static gh_status foresee(const struct pipeline_request *request,
     gh_status status = take_sizes(request, plan, &f->how, &n, err);
 
     if (status == GH_OK) {
-        status = make_schedule(f, n, err);
+        status = make_schedule(f, n, request->group != NULL, err);
     }
     if (status == GH_OK) {
         status = check_sizes(request, f, n, err);
@@ -304,8 +311,12 @@ void pipeline_print_json(const struct pipeline_forecast *forecast)
     }
     p = forecast->pipeline;
     printf("\"pipeline\": {\"stages\": %u, \"chunks\": %u, \"microbatches\": "
-           "%u, \"bubble\": %.4f, \"slots\": [",
-           p->n_stages, p->n_chunks, p->n_microbatches, forecast->bubble);
+           "%u, ",
+           p->n_stages, p->n_chunks, p->n_microbatches);
+    if (forecast->grouped) {
+        printf("\"group\": %u, ", forecast->how.group);
+    }
+    printf("\"bubble\": %.4f, \"slots\": [", forecast->bubble);
     for (uint32_t i = 0; i < p->n_stages; i++) {
         printf("%s[", i > 0 ? ", " : "");
         for (uint32_t c = 0; c < p->n_chunks; c++) {

@@ -23,10 +23,11 @@ static gh_status check_interleaving(const struct gh_interleaving *how,
 {
     const uint32_t left = n_microbatches % (how->group != 0 ? how->group : 1);
 
-    if (how->n_chunks < 2 || how->n_stages < 2) {
+    if (how->n_chunks < 2) {
         return GH_OK; /* nothing is interleaved */
     }
-    if (how->group < how->n_stages || how->group > GH_PIPELINE_MICROBATCHES) {
+    if (how->group < how->n_stages || how->group == 0 ||
+        how->group > GH_PIPELINE_MICROBATCHES) {
         return gh_fail(err, GH_ERR_INVALID,
                        "an interleaved schedule of %u stages in groups of %u "
                        "microbatches: give groups of at least as many "
@@ -71,8 +72,8 @@ static struct gh_action backward_at(const struct gh_interleaving *how,
 
 /* Forwards of a stage before its first backward, but for the one that runs right
  * before it. */
-static uint32_t warmup_of(const struct gh_interleaving *how, uint32_t stage,
-                          uint32_t passes)
+static uint64_t warmup_of(const struct gh_interleaving *how, uint32_t stage,
+                          uint64_t passes)
 {
     const uint32_t behind = how->n_stages - 1 - stage;
     uint64_t warmup = behind;
@@ -81,7 +82,7 @@ static uint32_t warmup_of(const struct gh_interleaving *how, uint32_t stage,
         warmup = 2ull * behind + (uint64_t)(how->n_chunks - 1) * how->group;
     }
     warmup += how->ahead;
-    return warmup < passes ? (uint32_t)warmup : passes;
+    return warmup < passes ? warmup : passes;
 }
 
 static gh_status fill_stage(struct gh_pipeline *pipeline,
@@ -90,7 +91,7 @@ static gh_status fill_stage(struct gh_pipeline *pipeline,
 {
     const uint32_t n = pipeline->n_microbatches;
     const uint32_t passes = n * how->n_chunks;
-    const uint32_t warmup = warmup_of(how, stage, passes);
+    const uint32_t warmup = (uint32_t)warmup_of(how, stage, passes);
     gh_status status = GH_OK;
     struct gh_action a;
 
@@ -107,11 +108,10 @@ static gh_status fill_stage(struct gh_pipeline *pipeline,
     return status;
 }
 
-/* Fills the stages from `first` to before `end`. */
-static gh_status interleave(const struct gh_interleaving *how,
-                            uint32_t n_microbatches, uint32_t first,
-                            uint32_t end, struct gh_pipeline **pipeline_p,
-                            gh_error *err)
+gh_status gh_pipeline_interleaved(const struct gh_interleaving *how,
+                                  uint32_t n_microbatches,
+                                  struct gh_pipeline **pipeline_p,
+                                  gh_error *err)
 {
     struct gh_pipeline *pipeline;
     gh_status status = check_interleaving(how, n_microbatches, err);
@@ -123,7 +123,7 @@ static gh_status interleave(const struct gh_interleaving *how,
     if (status != GH_OK) {
         return status;
     }
-    for (uint32_t i = first; i < end && status == GH_OK; i++) {
+    for (uint32_t i = 0; i < how->n_stages && status == GH_OK; i++) {
         status = fill_stage(pipeline, how, i, err);
     }
     if (status != GH_OK) {
@@ -134,61 +134,91 @@ static gh_status interleave(const struct gh_interleaving *how,
     return GH_OK;
 }
 
-gh_status gh_pipeline_interleaved(const struct gh_interleaving *how,
-                                  uint32_t n_microbatches,
-                                  struct gh_pipeline **pipeline_p,
-                                  gh_error *err)
-{
-    return interleave(how, n_microbatches, 0, how->n_stages, pipeline_p, err);
-}
-
 /* ---- slots --------------------------------------------------------------- */
 
-/* So many microbatches that a stage has come to its steady state. */
-static uint32_t many(const struct gh_interleaving *how)
+/* Forwards of a chunk among the first `passes` ones of a stage. */
+static uint64_t forwards_of(const struct gh_interleaving *how, uint64_t n,
+                            uint64_t passes, uint32_t chunk)
 {
-    const uint32_t group = how->n_chunks > 1 ? how->group : 1;
-    uint32_t n = 4 * how->n_stages * how->n_chunks + how->ahead;
+    const uint64_t group = how->n_chunks > 1 ? how->group : n;
+    const uint64_t groups = passes / (group * how->n_chunks);
+    const uint64_t whole = groups < n / group ? groups : n / group;
+    const uint64_t left = n - whole * group;
+    const uint64_t size = left < group ? left : group;
+    const uint64_t within = passes - whole * group * how->n_chunks;
+    const uint64_t before = chunk * size;
 
-    n = n > 2 * group * how->n_chunks ? n : 2 * group * how->n_chunks;
-    return (n + group - 1) / group * group;
+    if (within <= before) {
+        return whole * group;
+    }
+    return whole * group + (within - before < size ? within - before : size);
 }
 
-/* Raises the slots to what a schedule of so many microbatches needs. */
-static gh_status add_needed(const struct gh_interleaving *how, uint32_t stage,
-                            uint32_t n_microbatches, uint32_t *slots,
-                            gh_error *err)
+/* Microbatches in flight in a chunk right after so many forwards. */
+static uint64_t in_flight_after(const struct gh_interleaving *how, uint64_t n,
+                                uint64_t forwards, uint64_t warmup,
+                                uint32_t chunk)
 {
-    struct gh_pipeline *pipeline;
-    gh_status status = interleave(how, n_microbatches, stage, stage + 1,
-                                  &pipeline, err);
+    const uint64_t backwards = forwards > warmup + 1 ? forwards - warmup - 1
+                                                     : 0;
 
-    for (uint32_t c = 0; status == GH_OK && c < how->n_chunks; c++) {
-        const uint32_t most = gh_pipeline_in_flight(pipeline, stage, c);
+    return forwards_of(how, n, forwards, chunk) -
+           forwards_of(how, n, backwards, how->n_chunks - 1 - chunk);
+}
 
-        slots[c] = most > slots[c] ? most : slots[c];
+/* Raises a slot count to what so many microbatches need.  Between two borders of
+ * the rows of one chunk, forward or backward, what is in flight rises or falls
+ * evenly: so it is largest at a border. */
+static void add_needed(const struct gh_interleaving *how, uint32_t stage,
+                       uint64_t n, uint32_t chunk, uint32_t *slots)
+{
+    const uint64_t passes = n * how->n_chunks;
+    const uint64_t group = how->n_chunks > 1 ? how->group : n;
+    const uint64_t warmup = warmup_of(how, stage, passes);
+
+    for (uint64_t first = 0; first < n; first += group) {
+        const uint64_t size = n - first < group ? n - first : group;
+
+        for (uint64_t c = 1; c <= how->n_chunks; c++) {
+            const uint64_t border = first * how->n_chunks + c * size;
+            const uint64_t later = border + warmup + 1;
+            const uint64_t at[] = { border, later < passes ? later : passes };
+
+            for (int i = 0; i < 2; i++) {
+                const uint64_t now =
+                    in_flight_after(how, n, at[i], warmup, chunk);
+
+                *slots = now > *slots ? (uint32_t)now : *slots;
+            }
+        }
     }
-    if (status == GH_OK) {
-        gh_pipeline_free(pipeline);
-    }
-    return status;
 }
 
 gh_status gh_pipeline_slots(const struct gh_interleaving *how, uint32_t stage,
                             uint32_t *slots, gh_error *err)
 {
     const bool has_tails = how->n_chunks > 1;
-    const uint32_t whole =
-        how->n_stages > 1 || has_tails ? many(how) : 1 + how->ahead;
-    gh_status status;
+    /* By then a stage has come to its steady state: its warm-up is shorter than
+     * two groups, and than twice the stages. */
+    const uint64_t whole = has_tails ? 3 * (uint64_t)how->group
+                                     : 2 * (uint64_t)how->n_stages + how->ahead;
+    gh_status status = GH_OK;
 
-    for (uint32_t c = 0; c < how->n_chunks; c++) {
-        slots[c] = 1;
+    if (how->ahead > GH_PIPELINE_STAGES) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "%u forwards ahead of a schedule: give %u at most",
+                       how->ahead, GH_PIPELINE_STAGES);
     }
-    status = add_needed(how, stage, whole, slots, err);
-    for (uint32_t tail = how->n_stages;
-         has_tails && tail < how->group && status == GH_OK; tail++) {
-        status = add_needed(how, stage, whole + tail, slots, err);
+    if (has_tails) {
+        status = check_interleaving(how, how->group, err);
+    }
+    for (uint32_t c = 0; c < how->n_chunks && status == GH_OK; c++) {
+        slots[c] = 1;
+        add_needed(how, stage, whole, c, &slots[c]);
+        for (uint64_t tail = how->n_stages; has_tails && tail < how->group;
+             tail++) {
+            add_needed(how, stage, whole + tail, c, &slots[c]);
+        }
     }
     return status;
 }

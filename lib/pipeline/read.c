@@ -19,6 +19,7 @@ struct reader {
     uint32_t line;
     char words[WORDS + 1][WORD_BYTES]; /* of the line; one too many is kept */
     uint32_t n;
+    bool odd; /* a word of it is too long, or has a byte that no word has */
     uint32_t sizes[3]; /* stages, chunks, microbatches; 0: not said */
     struct gh_pipeline *pipeline;
 };
@@ -39,6 +40,7 @@ static void take_word(struct reader *r)
 
     while (r->at < r->end && !is_space(*r->at) && *r->at != '\n' &&
            *r->at != '#') {
+        r->odd |= n == WORD_BYTES - 1 || *r->at < '!' || *r->at > '~';
         if (n < WORD_BYTES - 1) {
             word[n++] = *r->at;
         }
@@ -58,6 +60,7 @@ static bool next_line(struct reader *r)
     }
     r->line++;
     r->n = 0;
+    r->odd = false;
     while (r->at < r->end && *r->at != '\n') {
         comment |= *r->at == '#';
         if (comment || is_space(*r->at)) {
@@ -123,14 +126,28 @@ static gh_status take_placement(struct reader *r, gh_error *err)
 
 static gh_status take_header(struct reader *r, gh_error *err)
 {
+    gh_status status;
+
     if (r->n == 2 && strcmp(r->words[0], "placement") == 0) {
         return take_placement(r, err);
     }
     for (uint32_t i = 0; i < 3; i++) {
-        if (r->n == 2 && strcmp(r->words[0], size_names[i]) == 0) {
-            return take_number(r, 1, size_names[i], UINT32_MAX, &r->sizes[i],
-                               err);
+        if (r->n != 2 || strcmp(r->words[0], size_names[i]) != 0) {
+            continue;
         }
+        if (r->sizes[i] != 0) {
+            return gh_fail(err, GH_ERR_INVALID,
+                           "line %u: the number of %s is there already: give "
+                           "it once",
+                           r->line, size_names[i]);
+        }
+        status = take_number(r, 1, size_names[i], UINT32_MAX, &r->sizes[i],
+                             err);
+        return status == GH_OK && r->sizes[i] == 0
+                   ? gh_fail(err, GH_ERR_INVALID,
+                             "line %u: there are 0 %s: give 1 or more", r->line,
+                             size_names[i])
+                   : status;
     }
     return gh_fail(err, GH_ERR_INVALID,
                    "line %u: \"%s\": first come lines with stages, chunks, "
@@ -188,7 +205,12 @@ gh_status gh_pipeline_read(const char *text, size_t bytes,
     gh_status status = GH_OK;
 
     while (status == GH_OK && next_line(&r)) {
-        if (r.n != 0) {
+        if (r.odd) {
+            status = gh_fail(err, GH_ERR_INVALID,
+                             "line %u: a word has more than %d letters, or a "
+                             "byte that is no letter: give words and numbers",
+                             r.line, WORD_BYTES - 1);
+        } else if (r.n != 0) {
             status = r.pipeline == NULL ? take_header(&r, err)
                                         : take_action(&r, err);
         }

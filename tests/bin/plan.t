@@ -860,7 +860,7 @@ has "4 stages of 2 chunks, 8 microbatches in groups of 4: stages are idle for 15
     "with the time that stages are idle"
 has "stage 2: slots 7 + 3" "and the slots of each stage's chunks"
 returns 0 "and as JSON" chunks.json --pp 4 --json
-has '"pipeline": {"stages": 4, "chunks": 2, "microbatches": 8, "bubble": 0.1579, "slots": [[8, 4], [8, 4], [7, 3], [5, 1]]}' \
+has '"pipeline": {"stages": 4, "chunks": 2, "microbatches": 8, "group": 4, "bubble": 0.1579, "slots": [[8, 4], [8, 4], [7, 3], [5, 1]]}' \
     "with the same numbers"
 returns 0 "a schedule is read from a file" chunks.json --pp 2 --schedule v.txt
 has "pipeline, v.txt: 2 stages of 2 chunks, 1 microbatches: stages" \
@@ -887,6 +887,9 @@ pipeline_fails '--pp is "4x": give 1 to 256' --pp 4x
 pipeline_fails "--vpp is 3, and the layers described have 2 chunks" --pp 4 --vpp 3
 pipeline_fails "give groups of at least as many" --pp 4 --group 3
 pipeline_fails "the last group has 1" --pp 4 --microbatches 5
+pipeline_fails "--group is of 1f1b" --pp 2 --group 2 --schedule v.txt
+returns 0 "large groups take no time" chunks.json --pp 4 --group 2000
+has "stage 0: slots 2007 + 1003" "and have their slots"
 pipeline_fails "is of one chunk a stage" --pp 4 --schedule zero-bubble
 pipeline_fails "--schedule nowhere: No such file" --pp 4 --schedule nowhere
 pipeline_fails "it has 2 where --pp says 4" --pp 4 --schedule v.txt

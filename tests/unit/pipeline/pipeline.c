@@ -42,14 +42,17 @@ static void test_what_is_wrong_is_named(void)
         { "stages 2\nplacement looped\n", "line 2: the number of chunks" },
         { "stages x\n", "line 1: the stages is \"x\": give a number" },
         { "stages 99999999999999999999\n", "give a number" },
-        { "stages 0\nchunks 1\nmicrobatches 1\nplacement looped\n",
-          "line 4: the number of stages" },
         { "stages 257\nchunks 1\nmicrobatches 1\nplacement v\n",
           "give 1 to 256 stages" },
         { "stages 256\nchunks 64\nmicrobatches 65536\nplacement v\n",
           "16777216 passes at most" },
         { "# text\nstages 2\nchunks 1\nmicrobatches 2\nplacement ring\n",
           "line 5: the placement is \"ring\": give looped or v" },
+        { "stages 0\n", "line 1: there are 0 stages" },
+        { "stages 2\nstages 2\n", "line 2: the number of stages is there" },
+        { HEAD "0 forward 0 000000000000000000000001\n",
+          "line 5: a word has more than 23 letters" },
+        { HEAD "0 forw\001ard 0 0\n", "line 5: a word has more than 23" },
         { HEAD "0 forward 0\n", "line 5: give a stage, a kind of pass" },
         { HEAD "0 forward 0 0 0\n", "line 5: give a stage, a kind of pass" },
         { HEAD "2 forward 0 0\n", "line 5: the stage is \"2\"" },
@@ -191,7 +194,10 @@ static void test_what_cannot_be_interleaved(void)
            strstr(err.text, "at least as many microbatches as there are "
                             "stages") != NULL,
        "a group that is smaller than the pipeline is refused");
-    how.group = 4;
+    how = (struct gh_interleaving){ 1, 2, 0, 0 };
+    ok(gh_pipeline_interleaved(&how, 8, &pipeline, &err) == GH_ERR_INVALID,
+       "so is a group of none");
+    how = (struct gh_interleaving){ 4, 2, 4, 0 };
     ok(gh_pipeline_interleaved(&how, 6, &pipeline, &err) == GH_ERR_INVALID &&
            strstr(err.text, "the last group has 2") != NULL,
        "so is a last group that is");
