@@ -183,10 +183,11 @@ MEANINGS = {
         "other; fixed, the published one; auto, the best by measured times.",
     ),
     "ep_exchange": (
-        "auto or nccl or copy",
+        "auto or nccl or copy or kernel",
         "auto",
         "How an exchange of tokens moves bytes: nccl; copy, by copies into "
-        "the peers' memory; auto, copy where all ranks reach each other.",
+        "the peers' memory; kernel, by a kernel that writes there; auto, copy "
+        "where all ranks reach each other.",
     ),
 }
 _LIBRARY = (

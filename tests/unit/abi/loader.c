@@ -22,7 +22,8 @@
     slot(ranks_wait) slot(overlap_run) slot(overlap_get_stats) \
     slot(exchange_create) slot(exchange_destroy) slot(exchange_window) \
     slot(exchange_lay_out) slot(exchange_all_to_all) slot(exchange_wait) \
-    slot(exchange_get_stats) slot(ranks_abort)
+    slot(exchange_get_stats) slot(ranks_abort) \
+    slot(exchange_release_window)
 
 static void test_the_table(void)
 {
