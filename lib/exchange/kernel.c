@@ -2,9 +2,9 @@
  * kernel.c - an exchange by one kernel, which writes all parts into the windows
  * of the peers.
  *
- * The kernel sets the flag of a part right after its last byte, and waits for
- * the parts of the others.  So there is no border between a copy and a flag,
- * which takes longer than a small part.  Few blocks run, and with them a few
+ * The kernel sets all flags right after its last byte, and waits for the parts
+ * of the others.  So there is no border between a copy and a flag, which takes
+ * longer than a small part.  Few blocks run, and with them a few
  * multiprocessors compute nothing.  state.h says what the flags mean.
  *
  * SPDX-License-Identifier: Apache-2.0
