@@ -182,6 +182,19 @@ struct gh_job *gh_nccl_abort_begin(struct gh_nccl *nccl, struct gh_device *dev,
     return NULL;
 }
 
+struct gh_job *gh_device_idle_begin(struct gh_device *dev, uint32_t seconds)
+{
+    (void)dev;
+    note("idle:%u ", seconds);
+    return NULL;
+}
+
+bool gh_job_nap(struct gh_job *job)
+{
+    (void)job;
+    return false;
+}
+
 bool gh_job_end(struct gh_job *job)
 {
     (void)job;
@@ -1029,6 +1042,26 @@ static void test_captured(void)
     gh_exchange_close(x);
 }
 
+/* A release writes to the other ranks: the end waits for it as for a call. */
+static void test_released(void)
+{
+    gh_exchange *x = begin(GH_EXCHANGE_COPY);
+
+    is_status(gh_exchange_issue_release(x, STREAM, &err), GH_OK, &err,
+              "a window is released");
+    is_int(n_recorded, 1, "and its end is marked");
+    gh_exchange_close(x);
+    x = begin(GH_EXCHANGE_COPY);
+    captures = true;
+    is_status(gh_exchange_issue_release(x, STREAM, &err), GH_OK, &err,
+              "one is captured");
+    is_int(n_recorded, 0, "where no mark is");
+    captures = false;
+    gh_exchange_close(x);
+    is_str(calls, "put1 put1 put1 idle:8 limit3 free free part parted ",
+           "and graphs are waited for");
+}
+
 static void test_a_window_of_the_hosts(void)
 {
     static char window[1000];
@@ -1088,6 +1121,7 @@ int main(void)
     test_over_and_waited_for();
     test_each_peer_has_a_stream();
     test_captured();
+    test_released();
     test_a_window_of_the_hosts();
     test_parts();
     return done_testing();
