@@ -279,8 +279,7 @@ static bool part(gh_exchange *x)
     if (!gh_exchange_has_ended(x)) {
         writes = !gh_exchange_let_go(x, x->side);
     }
-    if ((x->in_graphs || x->stats.captured != 0) &&
-        x->ops->end_graphs != NULL) {
+    if (x->in_graphs && x->ops->end_graphs != NULL) {
         writes |= !x->ops->end_graphs(x);
     }
     gh_exchange_leave(x);

@@ -63,11 +63,6 @@ static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
 const struct gh_exchange_ops gh_exchange_kernel = {
     .name = "kernel",
     .by = "a kernel",
-    .writes_windows = true,
     .issue = issue,
-    .release_window = gh_flags_release_window,
-    .check = gh_flags_check,
-    .missed = gh_flags_missed,
-    .end_graphs = gh_flags_end_graphs,
-    .release = gh_flags_release,
+    GH_EXCHANGE_BY_FLAGS,
 };

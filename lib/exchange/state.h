@@ -144,12 +144,12 @@ struct gh_exchange {
 
     uint32_t turn; /* flags of the last call outside of captures */
     bool released; /* the window, outside of captures, since that call */
-    bool in_graphs; /* some of its calls are */
+    bool in_graphs; /* calls or releases are, for which the end waits */
     bool told;    /* the others know that this rank gave up */
     bool exposed; /* ranks may believe that all have agreed */
 
     struct gh_nccl_part *parts; /* of the current call */
-    struct gh_sends *sends;     /* the same; NULL: not by kernel */
+    struct gh_sends *sends;     /* the same, for the kernel */
     bool over;
     gh_error why;
     struct gh_gate gate;
@@ -199,6 +199,13 @@ gh_status gh_flags_wait_ready(gh_exchange *x, const gh_exchange_op *op,
                               gh_error *err);
 /* Sets, instead of the others, all flags that this rank waits for. */
 void gh_flags_set_own(gh_exchange *x);
+
+/* What such kinds have in common. */
+#define GH_EXCHANGE_BY_FLAGS                            \
+    .writes_windows = true,                             \
+    .release_window = gh_flags_release_window,          \
+    .check = gh_flags_check, .missed = gh_flags_missed, \
+    .end_graphs = gh_flags_end_graphs, .release = gh_flags_release
 
 /* late.c: for kinds whose ranks wait for flags */
 gh_status gh_flags_check(gh_exchange *x, gh_error *err);
