@@ -44,8 +44,8 @@ struct setting {
     struct layers layers;
     struct link link;
     uint64_t limit; /* bytes of a place, limited by memory */
-    double product_ns, exchange_ns[BY_NCCL + 1]; /* of one matrix */
-    double ns_per_byte;                          /* of one exchange */
+    double product_ns, exchange_ns[BY_KERNEL + 1]; /* of one matrix */
+    double ns_per_byte;                            /* of one exchange */
 };
 
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]), BRIEF_LAYERS = 2 };
@@ -152,7 +152,9 @@ static void time_exchanges(struct setting *s)
     s->link.bytes = s->products->bytes;
     take_memory(s, 1, s->link.bytes);
     s->product_ns = timed(s, 20, STAGE_EXPERTS);
-    for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
+    for (size_t i = 0; i < LINK_KINDS; i++) {
+        const enum exchange_by by = link_kinds[i];
+
         if (by == BY_COPY ||
             (s->link.side != NULL && side_has(s->link.side, by))) {
             s->link.by = by;
@@ -448,12 +450,16 @@ static void report_setting(FILE *file, const struct setting *s)
             "\"bytes_per_ns\": %.2f},\n",
             s->products->by, s->products->n, s->product_ns, bytes,
             s->exchange_ns[BY_COPY], bytes / s->exchange_ns[BY_COPY]);
-    if (s->exchange_ns[BY_NCCL] > 0) {
-        fprintf(file,
-                "\"exchange_nccl\": {\"bytes\": %.0f, \"ns\": %.0f, "
-                "\"bytes_per_ns\": %.2f},\n",
-                bytes, s->exchange_ns[BY_NCCL],
-                bytes / s->exchange_ns[BY_NCCL]);
+    for (size_t i = 0; i < LINK_KINDS; i++) {
+        const enum exchange_by by = link_kinds[i];
+
+        if (by != BY_COPY && s->exchange_ns[by] > 0) {
+            fprintf(file,
+                    "\"exchange_%s\": {\"bytes\": %.0f, \"ns\": %.0f, "
+                    "\"bytes_per_ns\": %.2f},\n",
+                    by_name(by), bytes, s->exchange_ns[by],
+                    bytes / s->exchange_ns[by]);
+        }
     }
     fprintf(file, "\"shapes\": [\n");
 }
@@ -467,7 +473,8 @@ static void measure_all(struct setting *s, FILE *file, FILE *costs, int rounds)
     for (size_t i = 0; shape_at(s, i, &shape); i++) {
         uint64_t hash = 0;
 
-        for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
+        for (size_t k = 0; k < LINK_KINDS; k++) {
+            const enum exchange_by by = link_kinds[k];
             struct measured m;
 
             if (s->exchange_ns[by] <= 0) {

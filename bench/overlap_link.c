@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+const enum exchange_by link_kinds[LINK_KINDS] = { BY_COPY, BY_NCCL, BY_KERNEL };
+
 enum { OFFSETS = 16 /* so many offsets into what comes from the host */ };
 
 /* ---- who sends how much -------------------------------------------------- */
@@ -161,7 +163,9 @@ void link_take(struct link *l, const struct layers *layers, uint64_t room)
         return;
     }
     l->window = layers->memory;
-    for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
+    for (size_t i = 0; i < LINK_KINDS; i++) {
+        const enum exchange_by by = link_kinds[i];
+
         if (side_has(l->side, by)) {
             l->x[by] = side_exchange(l->side, by,
                                      (void *)(uintptr_t)layers->memory,
@@ -177,9 +181,9 @@ void link_give(struct link *l)
         NEED(l->bench, cuMemFreeHost, (l->received));
         return;
     }
-    for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
-        l->bench->gh->exchange_destroy(l->x[by]);
-        l->x[by] = NULL;
+    for (size_t i = 0; i < LINK_KINDS; i++) {
+        l->bench->gh->exchange_destroy(l->x[link_kinds[i]]);
+        l->x[link_kinds[i]] = NULL;
     }
     rank_meet(l->side->rank);
 }

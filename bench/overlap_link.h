@@ -2,7 +2,7 @@
  * overlap_link.h - what the exchanges of bench/overlap go over.
  *
  * Of one rank alone: to the host and from there, at once.  Of several ranks:
- * to each other, by the library's copies or by NCCL, the same bytes for both.
+ * to each other, by the library's copies or kernel or by NCCL, the same bytes.
  * They are spread evenly, or one rank has a part of all tokens that is larger
  * than the others'.
  *
@@ -14,6 +14,10 @@
 #include "bench/layers.h"
 #include "bench/side.h"
 
+/* The kinds of exchange between ranks.  The first is BY_COPY. */
+enum { LINK_KINDS = 3 };
+extern const enum exchange_by link_kinds[LINK_KINDS];
+
 struct link {
     const struct bench *bench;
     struct side *side; /* NULL: one rank alone */
@@ -23,7 +27,7 @@ struct link {
     enum exchange_by by;
 
     CUdeviceptr window; /* of several ranks: all that they may write to */
-    gh_exchange *x[BY_NCCL + 1];
+    gh_exchange *x[BY_KERNEL + 1];
 
     char *sent, *received; /* of one: on the host */
     CUstream stream;       /* of what is received */
