@@ -39,6 +39,9 @@ MOST_OVER_LONGER_RANKS = 1.05
 LEAST_OF_NCCL = 0.9
 LEAST_BYTES_NCCL = 16 << 20 # that a rank sends, from so many on
 LEAST_OF_BARE = 0.9 # the rate of an exchange over that of bare copies
+# The same in a graph, of two ranks, by bytes to each peer.
+LEAST_OF_BARE_GRAPH = {65536: 0.55, 262144: 0.60, 1048576: 0.70,
+                       4194304: 0.85, 16777216: 0.90, 67108864: 0.96}
 LEAST_BYTES = 4 << 20 # from so many on
 MOST_PAPER = 1.1 # or its inverse: on paper over measured
 # A captured step over an eager one, by models.sh's SIZE and SCOPE.
@@ -196,7 +199,8 @@ def overlap(result, real):
         for mode in shape["modes"]:
             if "exposed" not in mode:
                 continue
-            auto = mode["way"] == "auto" and shape.get("by") != "nccl"
+            auto = (mode["way"] == "auto" and
+                    shape.get("by") not in ("nccl", "kernel"))
             hidden = shape["comm_over_compute"] <= 1
             row(shape_name(shape), "yes" if mode["graphs"] else "no", mode["way"],
                 f"{shape['comm_over_compute']:.3f}",
@@ -265,6 +269,7 @@ def exchange(result, real):
             judge(1 / case["bare_over_copy"], most, real))
     if "copy_gb_s" in result["copies"][0]:
         exchange_rates(result, real and apart)
+    exchanges_in_graphs(result, real and apart)
     print("\nbeside products, us")
     row("by", "products", "exchange", "both", "exposed", "")
     for case in result["beside"]:
@@ -307,6 +312,31 @@ def exchange_rates(result, real):
               for key in ("bare_gb_s", "copy_gb_s", "nccl_gb_s")),
             f"{ratio:.3f}" if ratio else "",
             judge(1 / ratio, most, real) if ratio else "")
+
+
+# The better of the kernel and of copies in turn, which is what counts.
+def exchanges_in_graphs(result, real):
+    ways = ("bare", "copy", "turns", "kernel", "nccl")
+    widths = (14, *(9 for _ in ways), 9, 9, 16, 9, 16)
+    print("\nin graphs, us for one exchange; turns: copies in turn; best: of "
+          "turns and kernel, over bare copies and over NCCL")
+    row("bytes a peer", *ways, "launch", "of bare", "target", "x nccl",
+        "target", widths=widths)
+    for case in result.get("in_graphs", []):
+        best = min(case["turns_ns"], case["kernel_ns"])
+        least = (LEAST_OF_BARE_GRAPH.get(case["bytes_a_peer"])
+                 if result["ranks"] == 2 else None)
+        # At least so much, so the inverse is at most.
+        most = round(1 / least, 3) if least else None
+        over = best / case["nccl_ns"] if "nccl_ns" in case else None
+        row(case["bytes_a_peer"],
+            *(f"{case[way + '_ns'] / 1000:.1f}" if way + "_ns" in case else ""
+              for way in ways),
+            f"{case['turns_launch_ns'] / 1000:.2f}",
+            f"{case['bare_ns'] / best:.3f}",
+            judge(best / case["bare_ns"], most, real),
+            f"{over:.3f}" if over else "",
+            judge(over, 1, real) if over else "", widths=widths)
 
 
 def beside(result, _real):
