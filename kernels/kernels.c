@@ -9,7 +9,32 @@
  */
 #include "kernels/kernels.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+char *gh_kernels_ptx(void)
+{
+    const unsigned char *from = gh_kernels_packed;
+    const unsigned char *end = from + gh_kernels_packed_bytes[0];
+    char *text = malloc((size_t)gh_kernels_packed_bytes[1] + 1), *to = text;
+
+    while (text != NULL && from < end) {
+        if (*from < 128) {
+            *to++ = (char)*from++;
+        } else {
+            const char *before = to - (from[1] + 256 * from[2]);
+
+            for (int n = *from - 128 + 4; n > 0; n--) {
+                *to++ = *before++;
+            }
+            from += 3;
+        }
+    }
+    if (text != NULL) {
+        *to = '\0';
+    }
+    return text;
+}
 
 /* The bounds of a chunk's size, as powers of two.  A chunk is at least what one
  * block moves with one 16-byte access for each thread.  Because it is a power

@@ -158,8 +158,11 @@ void gh_offsets_ref(const struct gh_offsets_head *head,
 void gh_send_ref(const struct gh_send *send);
 void gh_compare_ref(uint64_t a, uint64_t b, uint64_t bytes, uint64_t first);
 
-/* For real devices, NUL-terminated; made from kernels.ptx. */
-extern const char gh_kernels_ptx[];
+/* For real devices: the text of kernels.ptx, to be freed; NULL: no memory. */
+char *gh_kernels_ptx(void);
+/* The same as build-aux/pack.sh has packed it; its sizes packed and unpacked. */
+extern const unsigned char gh_kernels_packed[];
+extern const unsigned gh_kernels_packed_bytes[2];
 /* For the software device. */
 extern const softcuda_image gh_kernels_soft;
 #endif

@@ -49,11 +49,15 @@ static gh_status find_functions(struct gh_device *dev, gh_error *err)
 
 gh_status gh_device_kernels_load(struct gh_device *dev, gh_error *err)
 {
-    const void *image =
-        dev->info.soft ? (const void *)&gh_kernels_soft : gh_kernels_ptx;
+    char *ptx = dev->info.soft ? NULL : gh_kernels_ptx();
+    const void *image = dev->info.soft ? (const void *)&gh_kernels_soft : ptx;
     gh_status status;
 
+    if (image == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for the kernels");
+    }
     status = gh_device_call(dev, err, cuModuleLoadData, (&dev->module, image));
+    free(ptx);
     if (status != GH_OK) {
         return status;
     }

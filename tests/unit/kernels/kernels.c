@@ -138,13 +138,53 @@ static bool works(CUresult result, const char *entry)
 }
 #define CALL(entry, args) works(gpu.drv.entry args, #entry)
 
+/* What is loaded is the very text that the build has packed. */
+static void test_the_text_comes_out_as_it_went_in(void)
+{
+    static const char *const places[] = { "kernels/fresh.ptx",
+                                          "kernels/kernels.ptx", NULL };
+    char *text = gh_kernels_ptx(), name[1024];
+    const char *srcdir = getenv("srcdir");
+    FILE *file = NULL;
+    size_t n = 0;
+    bool equal = true;
+
+    for (int i = 0; file == NULL && places[i] != NULL; i++) {
+        snprintf(name, sizeof(name), "%s%s%s", i > 0 && srcdir ? srcdir : "",
+                 i > 0 && srcdir ? "/" : "", places[i]);
+        file = fopen(name, "r");
+    }
+    if (!ok(file != NULL && text != NULL, "there is a PTX file and a text")) {
+        free(text);
+        return;
+    }
+    for (int c; (c = fgetc(file)) != EOF; n++) {
+        equal = equal && text[n] == (char)c;
+    }
+    ok(equal && strlen(text) == n && n == gh_kernels_packed_bytes[1],
+       "all %zu bytes of %s are in the text, and no other", n, name);
+    ok(gh_kernels_packed_bytes[0] < n / 3, "packed it has less than a third");
+    (void)fclose(file);
+    free(text);
+}
+
+static bool gpu_load(void)
+{
+    char *ptx = gh_kernels_ptx();
+    const bool loaded =
+        CALL(cuModuleLoadData,
+             (&gpu.module, gpu.soft ? (const void *)&gh_kernels_soft : ptx));
+
+    free(ptx);
+    return loaded;
+}
+
 static bool gpu_open(char *reason, size_t bytes)
 {
     const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
     const char *soft = getenv("GRAPHHOOKS_SOFTCUDA");
     const char *path = ".libs/libgraphhooks-softcuda.so";
     CUdevice device;
-    const void *image;
     int count = 0;
 
     if (driver != NULL && strcmp(driver, "cuda") == 0) {
@@ -156,7 +196,6 @@ static bool gpu_open(char *reason, size_t bytes)
         return false;
     }
     gpu.soft = dlsym(gpu.drv.library, "softcuda_count") != NULL;
-    image = gpu.soft ? (const void *)&gh_kernels_soft : gh_kernels_ptx;
     snprintf(reason, bytes, "%s has no device that works", path);
     if (gpu.drv.cuInit(0) != CUDA_SUCCESS ||
         gpu.drv.cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0) {
@@ -165,7 +204,7 @@ static bool gpu_open(char *reason, size_t bytes)
     return CALL(cuDeviceGet, (&device, 0)) &&
            CALL(cuDevicePrimaryCtxRetain, (&gpu.ctx, device)) &&
            CALL(cuCtxSetCurrent, (gpu.ctx)) &&
-           CALL(cuModuleLoadData, (&gpu.module, image)) &&
+           gpu_load() &&
            CALL(cuModuleGetFunction,
                 (&gpu.small, gpu.module, gh_copy_batch_kernel(1))) &&
            CALL(cuModuleGetFunction,
@@ -700,6 +739,7 @@ int main(void)
                              gpu_offsets, gpu_send, 8 };
     char reason[512];
 
+    test_the_text_comes_out_as_it_went_in();
     before = malloc(ARENA);
     expected = malloc(ARENA);
     after = malloc(ARENA);
