@@ -439,6 +439,29 @@ def test_passes_go_with_who_attached(grain):
     assert passes() <= first
 
 
+class Keeps(Model):
+    """Leaves with each layer what came out of it last, as Megatron's
+    dispatcher of tokens keeps the probabilities of its router."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            layer.last = x
+        return x
+
+
+@GRAIN
+def test_a_layer_that_keeps_its_last_output_goes_with_its_model(grain):
+    """Autograd's graph of that is nothing that Python's collector sees."""
+    with Run(grain=grain, model=Keeps) as run:
+        run.steps([2, 2, 2])
+        assert run.attached.stats()["replays"] > 0
+    there = [weakref.ref(p) for p in run.model.parameters()]
+    del run
+    collect()
+    assert not [p for p in there if p() is not None]
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 def test_inputs_are_copied_in_one_launch(runs, grain):
     """And where a layer has written the next one's input, not at all: what

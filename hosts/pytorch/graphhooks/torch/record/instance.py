@@ -20,7 +20,8 @@ class Instance:
                  "wanted", "layouts", "alone", "backward", "node",
                  "attributes", "groups", "came", "signature", "pool", "given",
                  "left", "looks", "apart", "kept", "work", "weights",
-                 "later", "storages", "holds", "fixed", "written", "buffers")
+                 "later", "storages", "holds", "fixed", "written", "buffers",
+                 "__weakref__")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank

@@ -12,8 +12,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 
+from ...errors import Error
 from ..base import private, tree
 from ..base.comparisons import are_alike, same_bits
 from ..base.private import keeps_graph
@@ -46,7 +49,31 @@ class Origin:
         if keeps_graph():
             sums.note_again(node)
         else:
-            self.tensors = None
+            self.tensors = self.around = None
+            node.flight = Over(*node.flight)
+
+
+class Over:
+    """The flight of a node after its backward.  Who keeps an output keeps the
+    node, and a module that keeps its own last output would be kept by itself:
+    autograd's graph is nothing that Python's collector sees through."""
+
+    __slots__ = ("_segment", "_instance", "_rest")
+
+    def __init__(self, segment, instance, *rest):
+        self._segment = weakref.ref(segment)
+        self._instance = weakref.ref(instance)
+        self._rest = rest
+
+    def __iter__(self):
+        segment, instance = self._segment(), self._instance()
+        if segment is None or instance is None:
+            raise Error("a second backward through one forward, after its "
+                        "model has gone: keep the model until then")
+        return iter((segment, instance, *self._rest))
+
+    def __getitem__(self, i: int):
+        return (*self,)[i]
 
 
 def version(segment, tensors) -> int:
