@@ -25,12 +25,14 @@ libcore_la_SOURCES = \
 	lib/abi/session.h \
 	lib/abi/stats.c \
 	lib/exchange/agree.c \
+	lib/exchange/auto.c \
 	lib/exchange/copy.c \
 	lib/exchange/kernel.c \
 	lib/exchange/exchange.c \
 	lib/exchange/exchange.h \
 	lib/exchange/issue.c \
 	lib/exchange/late.c \
+	lib/exchange/measure.c \
 	lib/exchange/nccl.c \
 	lib/exchange/part.c \
 	lib/exchange/reach.c \

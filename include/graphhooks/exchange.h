@@ -78,8 +78,9 @@ typedef struct gh_exchange_desc {
     void *window;
 
     /* "nccl", "copy", "kernel" or "auto"; NULL: "auto", which is copy if all
-     * ranks can map each other's windows, else nccl.  Equal on all ranks.
-     * GRAPHHOOKS_EP_EXCHANGE */
+     * ranks can map each other's windows, else nccl.  Where it is copy, calls
+     * with GH_EXCHANGE_ALONE whose parts are small go by the kernel.  Equal on
+     * all ranks.  GRAPHHOOKS_EP_EXCHANGE */
     const char *kind;
 
     /* An ncclComm_t of exactly these ranks, lent until the exchange is
@@ -109,6 +110,13 @@ typedef struct gh_exchange_desc {
     uint32_t reserved;  /* must be 0 */
     /* As gh_session_desc.environment.  Read during the call. */
     const char *const *environment;
+
+    /* The largest part that is small, for kind auto: bytes as digits, or
+     * "measure": the ranks exchange parts of growing size by copies and by the
+     * kernel, for some milliseconds, and agree on the largest for which the
+     * kernel is not slower.  That writes into the window.  NULL: 4 MiB.  Equal
+     * on all ranks.  GRAPHHOOKS_EP_EXCHANGE_SMALL.  Since 0.6 */
+    const char *small;
 } gh_exchange_desc;
 
 /**
@@ -177,7 +185,8 @@ GH_API void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
                                 const uint64_t *bytes,
                                 gh_exchange_part *parts);
 
-/* gh_exchange_op.flags: 0, or one of these.  Equal on all ranks.  Since: 0.6.
+/* gh_exchange_op.flags: 0, or one of the first three, and GH_EXCHANGE_ALONE
+ * with any of them.  Equal on all ranks.  Since: 0.6.
  *
  * Calls in turn are faster, as no rank has to tell the others that its window
  * is free.  By such a flag the host promises:
@@ -193,17 +202,23 @@ GH_API void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
  * GH_ERR_RANKS.  With kind nccl, which needs no promise, nothing is faster.
  *
  * A host that cannot promise it calls gh_exchange_release_window() as early as
- * it can, once before each call with GH_EXCHANGE_RELEASED. */
+ * it can, once before each call with GH_EXCHANGE_RELEASED.
+ *
+ * GH_EXCHANGE_ALONE says that the host computes nothing on the device while the
+ * call runs.  Kind auto then moves small parts (gh_exchange_desc.small) by the
+ * kernel, whose blocks take multiprocessors from work beside it.  It is a hint:
+ * results do not depend on it, and the other kinds ignore it. */
 enum {
     GH_EXCHANGE_TURN_1 = 1u << 0,
     GH_EXCHANGE_TURN_2 = 1u << 1,
-    GH_EXCHANGE_RELEASED = 1u << 2
+    GH_EXCHANGE_RELEASED = 1u << 2,
+    GH_EXCHANGE_ALONE = 1u << 3
 };
 
 /** One exchange.  Zero the struct, then set struct_size. */
 typedef struct gh_exchange_op {
     uint32_t struct_size;
-    uint32_t flags; /* GH_EXCHANGE_TURN_*, GH_EXCHANGE_RELEASED, or 0 */
+    uint32_t flags; /* as above, or 0 */
     void *stream;   /* the host's CUstream */
     /* Device memory that holds the parts to send; it must not overlap the parts
      * of the window that the call writes.  May be NULL if nothing is sent. */
@@ -299,7 +314,8 @@ enum {
 /** Counters since the exchange was made.  Set struct_size before the call. */
 typedef struct gh_exchange_stats {
     uint32_t struct_size;
-    gh_exchange_kind kind;   /* the kind that the ranks have agreed on */
+    gh_exchange_kind kind;   /* the kind that the ranks have agreed on; auto is
+                                GH_EXCHANGE_COPY or GH_EXCHANGE_NCCL */
     uint64_t window_bytes;
     uint64_t calls;          /* calls issued; a captured one counts once,
                                 however often its graph is launched */
@@ -317,6 +333,11 @@ typedef struct gh_exchange_stats {
     uint64_t word_calls;     /* driver calls for those words */
     uint64_t signs;          /* one-byte copies that signal another rank */
     uint64_t edges;          /* events recorded and waited for */
+
+    /* Since 0.6 */
+    uint64_t kernel_calls;   /* those of `calls` that go by the kernel */
+    uint64_t small_bytes;    /* the largest part that kind auto moves by the
+                                kernel; 0 for other kinds */
 } gh_exchange_stats;
 
 /**

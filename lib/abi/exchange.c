@@ -85,9 +85,15 @@ static gh_status read_options(const gh_exchange_desc *desc, struct gh_env *env,
         status = gh_env_offer(env, GH_ENV_EP_EXCHANGE, "gh_exchange_desc.kind",
                               desc->kind, err);
     }
+    if (status == GH_OK) {
+        status = gh_env_offer(env, GH_ENV_EP_EXCHANGE_SMALL,
+                              "gh_exchange_desc.small", desc->small, err);
+    }
     if (status != GH_OK) {
         return status;
     }
+    options->measures = env->ep_exchange_small == GH_ENV_BYTES_WORD;
+    options->small_bytes = options->measures ? 0 : env->ep_exchange_small;
     options->kind = env->ep_exchange;
     options->timeout_s = env->timeout;
     options->log = (struct gh_log){ env->log, gh_log_stderr, NULL };
@@ -223,6 +229,7 @@ gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
     struct gh_device_before before;
     struct gh_device *dev;
     gh_exchange_op op;
+    uint32_t order;
     gh_status status;
 
     if (x == NULL || given == NULL) {
@@ -241,13 +248,15 @@ gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
         return status;
     }
     gh_take_struct(given, &op, sizeof(op));
-    if ((op.flags & (op.flags - 1)) != 0 ||
-        (op.flags & ~(GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2 |
-                      GH_EXCHANGE_RELEASED)) != 0) {
+    order = op.flags & ~(uint32_t)GH_EXCHANGE_ALONE;
+    if ((order & (order - 1)) != 0 ||
+        (order & ~(GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2 |
+                   GH_EXCHANGE_RELEASED)) != 0) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_exchange_op.flags is 0x%x: give 0, "
-                       "GH_EXCHANGE_TURN_1, GH_EXCHANGE_TURN_2 or "
-                       "GH_EXCHANGE_RELEASED",
+                       "gh_exchange_op.flags is 0x%x: give one of "
+                       "GH_EXCHANGE_TURN_1, GH_EXCHANGE_TURN_2 and "
+                       "GH_EXCHANGE_RELEASED, or none, and "
+                       "GH_EXCHANGE_ALONE as you like",
                        op.flags);
     }
     dev = gh_exchange_device(x);

@@ -83,6 +83,11 @@ static const struct gh_env_word exchange_words[] = {
     { NULL, NULL },
 };
 
+static const struct gh_env_word small_words[] = {
+    { "measure", NULL },
+    { NULL, NULL },
+};
+
 static const struct gh_env_word fraction_words[] = {
     { "auto", NULL },
     { NULL, NULL },

@@ -38,6 +38,8 @@ enum {
     GH_ENV_CHECK_BITWISE = 1,
     GH_ENV_CHECK_RANKS = 2
 };
+/* The value of a BYTES row that is its only word. */
+#define GH_ENV_BYTES_WORD UINT64_MAX
 /* LOG is a gh_log_level, or 0 for off.  In SCOPE bit n stands for the n-th
  * word; without bits, whole layers are captured. */
 
@@ -94,7 +96,7 @@ enum gh_env_kind {
     GH_ENV_KIND_PATH,
     GH_ENV_KIND_PATHS,
     GH_ENV_KIND_NAMES,   /* words that lib/config does not know */
-    GH_ENV_KIND_BYTES,   /* a number of 64 bits */
+    GH_ENV_KIND_BYTES,   /* a number of 64 bits; a word is GH_ENV_BYTES_WORD */
     GH_ENV_KIND_FRACTION /* 0 to 1; its only word is below 0 */
 };
 enum gh_env_state {

@@ -74,7 +74,8 @@ void gh_env_rule(const struct gh_env_row *row, char *text, size_t bytes)
         add(&out, "names separated by commas");
         return;
     case GH_ENV_KIND_BYTES:
-        add(&out, "a number of bytes");
+        add(&out, "a number of bytes%s%s", row->words != NULL ? ", or " : "",
+            row->words != NULL ? row->words[0].word : "");
         return;
     case GH_ENV_KIND_FRACTION:
         add(&out, "a number from 0 to 1, or auto");
@@ -295,6 +296,11 @@ static gh_status parse_bytes(const struct gh_env_row *row, const char *label,
 {
     uint64_t n = 0;
 
+    if (row->words != NULL &&
+        find_word(row->words, value, strlen(value)) >= 0) {
+        *out = GH_ENV_BYTES_WORD;
+        return GH_OK;
+    }
     if (strlen(value) > BYTES_DIGITS) {
         return bad_value(row, label, value, err);
     }

@@ -51,6 +51,19 @@ static void write_number(const struct gh_env_row *row, const void *value,
     }
 }
 
+static void write_bytes(const struct gh_env_row *row, const void *value,
+                        struct gh_setting *setting)
+{
+    setting->word = *(const uint64_t *)value;
+    if (setting->word == GH_ENV_BYTES_WORD) {
+        snprintf(setting->text, sizeof(setting->text), "%s",
+                 row->words[0].word);
+    } else {
+        snprintf(setting->text, sizeof(setting->text), "%llu",
+                 (unsigned long long)setting->word);
+    }
+}
+
 static void write_fraction(const struct gh_env_row *row, const void *value,
                            struct gh_setting *setting)
 {
@@ -76,9 +89,7 @@ static void write_value(const struct gh_env_row *row, const void *value,
         write_number(row, value, setting);
         break;
     case GH_ENV_KIND_BYTES:
-        setting->word = *(const uint64_t *)value;
-        snprintf(setting->text, sizeof(setting->text), "%llu",
-                 (unsigned long long)setting->word);
+        write_bytes(row, value, setting);
         break;
     case GH_ENV_KIND_FRACTION:
         write_fraction(row, value, setting);

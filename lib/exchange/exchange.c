@@ -3,7 +3,7 @@
  *
  * What can fail on one rank alone comes first.  Then the ranks tell each other
  * whether they failed, find each other's memory, and agree on the kind.  After
- * that nothing fails.
+ * that nothing fails, but for a measurement that the host has asked for.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -32,6 +32,17 @@ static void use_kind(gh_exchange *x, gh_exchange_kind kind)
 {
     x->stats.kind = kind;
     x->ops = x->n == 1 ? &gh_exchange_alone : kinds[kind];
+}
+
+/* Copies, with the kernel for small parts. */
+static gh_status use_auto(gh_exchange *x,
+                          const struct gh_exchange_options *options,
+                          gh_error *err)
+{
+    use_kind(x, GH_EXCHANGE_COPY);
+    x->ops = &gh_exchange_auto;
+    x->stats.small_bytes = options->small_bytes;
+    return options->measures ? gh_exchange_measure(x, err) : GH_OK;
 }
 
 /* ---- this rank's own ----------------------------------------------------- */
@@ -125,25 +136,39 @@ static gh_status meet(gh_exchange *x, gh_error *err)
                         &x->log, &x->comm, err);
 }
 
-static gh_status compare(gh_exchange *x, gh_exchange_kind kind, gh_status own,
-                         gh_error *err)
+/* Words of a rank that are compared, and with its status, its window and its
+ * number. */
+#define COMPARED 6u
+#define SETTINGS (COMPARED + 3)
+
+static gh_status compare(gh_exchange *x,
+                         const struct gh_exchange_options *options,
+                         gh_status own, gh_error *err)
 {
-    static const char *const names[] = { "gh_exchange_desc.kind", "n_ranks",
-                                         "comm (0: NULL)", "flags" };
-    const uint64_t mine[] = { kind, x->n, x->desc.comm != NULL, x->desc.flags,
+    static const char *const names[COMPARED] = {
+        "gh_exchange_desc.kind",
+        "n_ranks",
+        "comm (0: NULL)",
+        "flags",
+        "GRAPHHOOKS_EP_EXCHANGE_SMALL or gh_exchange_desc.small (1: measure)",
+        "GRAPHHOOKS_EP_EXCHANGE_SMALL or gh_exchange_desc.small",
+    };
+    const uint64_t mine[] = { options->kind,        x->n,
+                              x->desc.comm != NULL, x->desc.flags,
+                              options->measures,    options->small_bytes,
                               x->desc.window_bytes, x->rank };
     const uint64_t *all;
-    gh_status status = gh_exchange_gather(x, own, mine, 7, &all, err);
+    gh_status status = gh_exchange_gather(x, own, mine, SETTINGS, &all, err);
 
     if (status == GH_OK) {
-        status = gh_comm_check_numbers(x->n, all + 6, 7,
+        status = gh_comm_check_numbers(x->n, all + SETTINGS - 1, SETTINGS,
                                        "gh_exchange_desc.rank", err);
     }
     for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
-        const uint64_t *theirs = all + (size_t)i * 7 + 1;
+        const uint64_t *theirs = all + (size_t)i * SETTINGS + 1;
 
-        x->peers[i].window_bytes = theirs[4];
-        for (uint32_t w = 0; w < 4; w++) {
+        x->peers[i].window_bytes = theirs[COMPARED];
+        for (uint32_t w = 0; w < COMPARED; w++) {
             if (theirs[w] != all[1 + w]) {
                 return gh_fail(err, GH_ERR_CONFIG,
                                "gh_exchange_create: %s is %llu on rank 0 and "
@@ -156,11 +181,13 @@ static gh_status compare(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     return status;
 }
 
-static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
-                        gh_error *err)
+static gh_status decide(gh_exchange *x,
+                        const struct gh_exchange_options *options,
+                        gh_status own, gh_error *err)
 {
+    const gh_exchange_kind kind = options->kind;
     struct gh_not_reached not;
-    gh_status status = compare(x, kind, own, err);
+    gh_status status = compare(x, options, own, err);
 
     if (status != GH_OK) {
         return status;
@@ -182,7 +209,10 @@ static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     }
     x->exposed = false;
     if (!not.is) {
-        use_kind(x, kind != GH_EXCHANGE_AUTO ? kind : GH_EXCHANGE_COPY);
+        if (kind == GH_EXCHANGE_AUTO) {
+            return use_auto(x, options, err);
+        }
+        use_kind(x, kind);
         return GH_OK;
     }
     if (kind != GH_EXCHANGE_AUTO || x->nccl == NULL) {
@@ -210,6 +240,12 @@ static void say(gh_exchange *x)
                 "exchange: rank %u of %u: %s, a window of %llu bytes", x->rank,
                 x->n, kinds[x->stats.kind]->name,
                 (unsigned long long)x->desc.window_bytes);
+    if (x->ops == &gh_exchange_auto) {
+        gh_log_line(&x->log, GH_LOG_INFO,
+                    "exchange: rank %u of %u: by a kernel where nothing runs "
+                    "beside and no part has more than %llu bytes",
+                    x->rank, x->n, (unsigned long long)x->stats.small_bytes);
+    }
     for (uint32_t i = 0; x->ops->writes_windows && i < x->n; i++) {
         const struct gh_peer *peer = &x->peers[i];
 
@@ -228,9 +264,11 @@ static void say(gh_exchange *x)
     }
 }
 
-static gh_status agree(gh_exchange *x, gh_exchange_kind kind, gh_status own,
-                       gh_error *err)
+static gh_status agree(gh_exchange *x,
+                       const struct gh_exchange_options *options,
+                       gh_status own, gh_error *err)
 {
+    const gh_exchange_kind kind = options->kind;
     gh_error met;
     gh_status status;
 
@@ -243,7 +281,7 @@ static gh_status agree(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     if (status != GH_OK) {
         return own != GH_OK ? own : gh_fail(err, status, "%s", met.text);
     }
-    return decide(x, kind, own, err);
+    return decide(x, options, own, err);
 }
 
 /* ---- the end ------------------------------------------------------------- */
@@ -370,7 +408,7 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
                        desc->n_ranks);
     }
     status = make_side(x, err);
-    status = agree(x, options->kind, status, err);
+    status = agree(x, options, status, err);
     if (status != GH_OK) {
         x->ops = NULL;
         end(x, NULL);

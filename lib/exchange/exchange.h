@@ -14,11 +14,17 @@
 #include "base/log.h"
 #include "device/device.h"
 
-/* The wanted kind.  AUTO is GH_EXCHANGE_COPY where that is possible. */
+/* The wanted kind.  AUTO is GH_EXCHANGE_COPY where that is possible, with the
+ * kernel for small parts. */
 #define GH_EXCHANGE_AUTO 0u
+
+/* What is small where a measurement has no room in the windows. */
+#define GH_EXCHANGE_SMALL_BYTES (UINT64_C(4) << 20)
 
 struct gh_exchange_options {
     gh_exchange_kind kind;
+    uint64_t small_bytes; /* for AUTO, unless that is measured */
+    bool measures;
     uint32_t timeout_s;
     struct gh_log log;
 };

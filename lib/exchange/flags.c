@@ -185,7 +185,9 @@ gh_status gh_flags_release_window(gh_exchange *x, void *stream, gh_error *err)
 gh_status gh_flags_say_ready(gh_exchange *x, const gh_exchange_op *op,
                              gh_error *err)
 {
-    return op->flags == 0 ? gh_flags_release_window(x, op->stream, err) : GH_OK;
+    return gh_exchange_order(op) == 0
+               ? gh_flags_release_window(x, op->stream, err)
+               : GH_OK;
 }
 
 gh_status gh_flags_wait_ready(gh_exchange *x, const gh_exchange_op *op,

@@ -76,7 +76,8 @@ static gh_status check(const gh_exchange *x, const gh_exchange_op *op,
 static gh_status check_turn(const gh_exchange *x, const gh_exchange_op *op,
                             bool captured, gh_error *err)
 {
-    const bool released = op->flags == GH_EXCHANGE_RELEASED;
+    const uint32_t order = gh_exchange_order(op);
+    const bool released = order == GH_EXCHANGE_RELEASED;
 
     if (captured || x->in_graphs) {
         return GH_OK;
@@ -89,14 +90,14 @@ static gh_status check_turn(const gh_exchange *x, const gh_exchange_op *op,
                        op->flags, x->released ? "" : "not ",
                        x->released ? "give" : "call it, or do not give");
     }
-    if (op->flags == 0 || released || op->flags != x->turn) {
+    if (order == 0 || released || order != x->turn) {
         return GH_OK;
     }
     return gh_fail(err, GH_ERR_INVALID,
                    "gh_exchange_op.flags: the call before this one had turn %d "
                    "too: give turn %d, or none",
-                   op->flags == GH_EXCHANGE_TURN_1 ? 1 : 2,
-                   op->flags == GH_EXCHANGE_TURN_1 ? 2 : 1);
+                   order == GH_EXCHANGE_TURN_1 ? 1 : 2,
+                   order == GH_EXCHANGE_TURN_1 ? 2 : 1);
 }
 
 gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
@@ -126,7 +127,7 @@ gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
     }
     if (status == GH_OK) {
         x->in_graphs |= captured;
-        x->turn = captured ? x->turn : op->flags;
+        x->turn = captured ? x->turn : gh_exchange_order(op);
         x->released = x->released && captured;
         return GH_OK;
     }

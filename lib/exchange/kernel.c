@@ -42,6 +42,7 @@ static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
     gh_status status = gh_flags_say_ready(x, op, err);
     bool waits;
 
+    x->stats.kernel_calls++;
     if (status == GH_OK) {
         status = gh_flags_wait_ready(x, op, err);
     }

@@ -112,6 +112,9 @@ extern const struct gh_exchange_ops gh_exchange_alone; /* there is one rank */
 extern const struct gh_exchange_ops gh_exchange_nccl;
 extern const struct gh_exchange_ops gh_exchange_copy;
 extern const struct gh_exchange_ops gh_exchange_kernel;
+/* By copies, or by the kernel: their flags are the same, so that ranks need not
+ * agree on the kind of a call. */
+extern const struct gh_exchange_ops gh_exchange_auto;
 
 struct gh_exchange {
     struct gh_device *dev;
@@ -170,6 +173,17 @@ void gh_exchange_leave(gh_exchange *x);
 gh_status gh_exchange_gather(gh_exchange *x, gh_status own,
                              const uint64_t *mine, uint32_t n,
                              const uint64_t **all_p, gh_error *err);
+
+/* measure.c: exchanges parts by copies and by the kernel, all ranks together,
+ * and sets stats.small_bytes to the same on all.  `ops` must have been agreed
+ * on. */
+gh_status gh_exchange_measure(gh_exchange *x, gh_error *err);
+
+/* What a call says of its order: a turn, that the window was released, or 0. */
+static inline uint32_t gh_exchange_order(const gh_exchange_op *op)
+{
+    return op->flags & ~(uint32_t)GH_EXCHANGE_ALONE;
+}
 
 /* flags.c; `side` must have been made */
 gh_status gh_flags_make(gh_exchange *x, gh_error *err);

@@ -82,6 +82,9 @@ static const struct {
     { "captured in turn by three", 3, "copy", true, true, 3 * 14 },
     { "a kernel in turn", 3, "kernel", false, true, 3 * ROUNDS * 2 },
     { "a captured kernel", 3, "kernel", true, false, 3 * 4 },
+    /* Some ranks by copies and others by the kernel, in one call. */
+    { "by copies and a kernel", 3, "auto", false, true, 3 * ROUNDS * 2 },
+    { "captured, by copies and a kernel", 3, "auto", true, false, 3 * 5 },
     /* Words of four ranks, of which one has five: two words. */
     { "captured by five", 5, "copy", true, false, 5 * 10 },
 };
@@ -114,6 +117,8 @@ static void sweep(size_t s)
     captures = sweeps[s].in_graphs;
     options.in_turn = sweeps[s].in_turn;
     options.kind = sweeps[s].kind;
+    options.alone = strcmp(sweeps[s].kind, "auto") == 0;
+    options.small = "300";
     ranks_drop_wait(0);
     ranks_run_lost(n, name, trade);
     is_int((long long)soft_races(), 0, "%s: with all waits nothing races",

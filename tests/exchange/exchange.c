@@ -252,25 +252,34 @@ static void test_said(struct rank *r)
     }
 }
 
-/* What the log has is on stderr. */
-static void run_said(void)
+static char said[8192];
+
+/* What the log has is on stderr.  False: it cannot be read. */
+static bool run_heard(int n, const char *name, void (*test)(struct rank *r))
 {
-    static char said[8192];
     FILE *file = tmpfile();
     int before = dup(STDERR_FILENO);
 
     if (file == NULL || before < 0) {
-        skip(2, "there is no temporary file");
-        return;
+        return false;
     }
     dup2(fileno(file), STDERR_FILENO);
-    ranks_run(2, "said", test_said);
+    ranks_run(n, name, test);
     fflush(stderr);
     dup2(before, STDERR_FILENO);
     close(before);
     rewind(file);
     said[fread(said, 1, sizeof(said) - 1, file)] = '\0';
     fclose(file);
+    return true;
+}
+
+static void run_said(void)
+{
+    if (!run_heard(2, "said", test_said)) {
+        skip(2, "there is no temporary file");
+        return;
+    }
     ok(strstr(said, "exchange: rank 0 of 2: copy, a window of 1600 bytes") !=
            NULL,
        "the log has the kind and the size");
@@ -279,6 +288,18 @@ static void run_said(void)
                           "engine, into its window of 1600 bytes"
                         : "rank 1 to rank 0: by CUDA IPC, ") != NULL,
        "and how each peer is reached");
+}
+
+static void test_measured(struct rank *r);
+
+static void run_measured(int n)
+{
+    if (run_heard(n, "measured", test_measured)) {
+        ok(strstr(said, ": 65536 bytes to each: copies ") != NULL &&
+               strstr(said, "where nothing runs beside and no part has more "
+                            "than ") != NULL,
+           "%d ranks: the log has what was measured, and what follows", n);
+    }
 }
 
 static void test_by_host(struct rank *r)
@@ -313,6 +334,91 @@ static void test_alone(struct rank *r)
     }
 }
 
+/* Of two ranks rank 0 sends 192 bytes in each round, and rank 1 sends 384. */
+static void goes_by_kernel(struct rank *r, struct trader_options options,
+                           bool first, bool second, const char *what)
+{
+    struct trader t;
+
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        trader_round(&t, SHAPE_FULL, false);
+    }
+    says(r, trader_is_exact(&t), "auto, %s: all is exact", what);
+    says_int(r, (long long)trader_stats(&t).kernel_calls,
+             (r->rank == 0 ? first : second) ? 4 : 0,
+             "auto, %s: who sends small parts takes the kernel", what);
+    says_int(r, trader_stats(&t).kind, GH_EXCHANGE_COPY,
+             "auto, %s: the kind is copy", what);
+    trader_close(&t);
+}
+
+static void test_auto(struct rank *r)
+{
+    struct trader_options options = { .alone = true };
+
+    goes_by_kernel(r, options, true, true, "alone");
+    options.small = "200";
+    goes_by_kernel(r, options, true, false, "alone, of unequal ranks");
+    options.small = "384";
+    options.in_turn = true;
+    goes_by_kernel(r, options, true, true, "in turn");
+    options.small = "383";
+    options.in_turn = false;
+    options.releases = true;
+    goes_by_kernel(r, options, true, false, "released");
+    options.small = "0";
+    goes_by_kernel(r, options, false, false, "with no small parts");
+    options.small = NULL;
+    options.alone = false;
+    goes_by_kernel(r, options, false, false, "beside compute");
+    options.kind = "copy";
+    options.alone = true;
+    goes_by_kernel(r, options, false, false, "where copy was asked for");
+}
+
+static uint64_t measured[MOST_RANKS]; /* by threads */
+
+static void test_measured(struct rank *r)
+{
+    /* Windows have room for parts of 64 KiB, and for no larger ones. */
+    struct trader_options options = { .small = "measure",
+                                      .alone = true,
+                                      .in_turn = true,
+                                      .unit = 20000,
+                                      .environment = talking };
+    gh_exchange_stats stats;
+    struct trader t;
+
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    stats = trader_stats(&t);
+    measured[r->rank] = stats.small_bytes;
+    says(r, stats.small_bytes == 0 || stats.small_bytes == 65536,
+         "measured: up to %llu bytes are small",
+         (unsigned long long)stats.small_bytes);
+    says(r, stats.calls == 0 && stats.copied_bytes == 0 && stats.words == 0,
+         "measured: what was exchanged for that is not counted");
+    ranks_barrier(r);
+    says(r, !ranks_are_soft() || measured[0] == measured[r->rank],
+         "measured: all ranks agree");
+    for (int i = 0; i < 4; i++) {
+        trader_round(&t, SHAPE_FULL, false);
+    }
+    says(r, trader_is_exact(&t), "measured: exchanges are exact afterwards");
+    trader_close(&t);
+    options.unit = 0;
+    options.environment = NULL;
+    if (trader_open(&t, r, &options)) {
+        says_int(r, (long long)trader_stats(&t).small_bytes, 4 << 20,
+                 "measured: small windows leave the default");
+        trader_close(&t);
+    }
+}
+
 int main(void)
 {
     int status, most;
@@ -342,6 +448,11 @@ int main(void)
         run_kind("nccl", 0, true, 2);
     }
     run_kind(NULL, 0, false, 2);
+    ranks_run(2, "auto", test_auto);
+    run_measured(2);
+    if (most > 2) {
+        run_measured(3);
+    }
     ranks_know_each_other(true);
     ranks_run(2, "by the host", test_by_host);
     ranks_run(1, "alone", test_alone);
@@ -368,6 +479,11 @@ int main(void)
                 .in_turn = seed % 2 == 1 || seed % 8 == 2,
                 .releases = seed % 8 == 6,
             };
+            if (seed % 8 == 6 || seed % 8 == 1) { /* each rank by its parts */
+                wanted.kind = "auto";
+                wanted.alone = true;
+                wanted.small = "300";
+            }
             ranks_run(2 + seed % 3, "seeds", test_replayed);
         }
         ranks_quiet(false);

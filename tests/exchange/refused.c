@@ -69,6 +69,10 @@ static void test_descriptions(struct rank *r)
     desc = desc_of(r);
     desc.kind = "pigeon";
     refused(r, &desc, GH_ERR_CONFIG, "pigeon");
+    desc.kind = NULL;
+    desc.small = "little";
+    refused(r, &desc, GH_ERR_CONFIG,
+            "gh_exchange_desc.small is \"little\"");
     desc = desc_of(r);
     desc.struct_size = 8;
     refused(r, &desc, GH_ERR_ABI, "gh_exchange_desc");
@@ -126,10 +130,12 @@ static void test_calls(struct rank *r)
     }
     op_is(r, x, NULL, "op is NULL");
     op_is(r, NULL, &op, "x is NULL");
-    op.flags = 8;
-    op_is(r, x, &op, "flags is 0x8");
+    op.flags = 16;
+    op_is(r, x, &op, "flags is 0x10");
     op.flags = GH_EXCHANGE_TURN_1 | GH_EXCHANGE_TURN_2;
     op_is(r, x, &op, "flags is 0x3");
+    op.flags = GH_EXCHANGE_ALONE | GH_EXCHANGE_TURN_2 | GH_EXCHANGE_RELEASED;
+    op_is(r, x, &op, "flags is 0xe");
     op.flags = 0;
     op.at = 1000;
     op_is(r, x, &op, "comes from rank 0");
@@ -218,6 +224,38 @@ static void test_settings(struct rank *r)
              "kinds that differ make none");
     says(r, strstr(t.err.text, "kind is 2 on rank 0 and 0 on rank 1") != NULL,
          "which is said: %.120s", t.err.text);
+    trader_close(&t);
+}
+
+/* So are ranks that take different parts for small ones, or do not all
+ * measure. */
+static void test_sizes(struct rank *r)
+{
+    static const char *const asked[] = { "GRAPHHOOKS_EP_EXCHANGE_SMALL=2000",
+                                         "GRAPHHOOKS_LOG=off", NULL };
+    struct trader_options options = { .small = r->rank == 0 ? "1000" : NULL,
+                                      .environment = quiet };
+    struct trader t;
+
+    says_int(r, trader_try(&t, r, &options), GH_ERR_CONFIG,
+             "sizes that differ make none");
+    says(r, strstr(t.err.text, "gh_exchange_desc.small is 1000 on rank 0 and "
+                               "4194304 on rank 1") != NULL,
+         "both are named: %.200s", t.err.text);
+    trader_close(&t);
+    options.environment = asked;
+    if (trader_open(&t, r, &options)) {
+        says_int(r, (long long)trader_stats(&t).small_bytes, 2000,
+                 "the environment wins");
+        trader_close(&t);
+    }
+    options.environment = quiet;
+    options.small = r->rank == 0 ? "0" : "measure";
+    says_int(r, trader_try(&t, r, &options), GH_ERR_CONFIG,
+             "nor is an exchange made where one rank measures");
+    says(r, strstr(t.err.text, "(1: measure) is 0 on rank 0 and 1 on rank 1") !=
+                NULL,
+         "as is said: %.200s", t.err.text);
     trader_close(&t);
 }
 
@@ -332,6 +370,7 @@ int main(void)
     ranks_run(1, "calls", test_calls);
     ranks_run(2, "turns", test_turns);
     ranks_run(2, "settings", test_settings);
+    ranks_run(2, "sizes", test_sizes);
     ranks_run(2, "one number twice", test_one_number_twice);
     ranks_run(2, "environment", test_environment);
     if (ranks_are_soft()) { /* whose device is small enough to be full */

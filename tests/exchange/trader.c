@@ -164,6 +164,7 @@ gh_status trader_try(struct trader *t, struct rank *r,
     desc.window_bytes = t->window_bytes;
     desc.window = t->theirs;
     desc.kind = options->kind;
+    desc.small = options->small;
     desc.comm = options->no_comm || !ranks_have_nccl() ? NULL : r->comm;
     desc.nccl = ranks_are_soft() ? path_of("GRAPHHOOKS_SOFTNCCL",
                                            "./.libs/libsoftnccl.so")
@@ -260,7 +261,8 @@ static gh_status exchange(struct trader *t, enum trader_shape shape,
     gh_exchange_part parts[MOST_RANKS];
     const int n = t->r->n;
     gh_exchange_op op = { .struct_size = sizeof(op),
-                          .flags = flags[turn],
+                          .flags = flags[turn] |
+                                   (t->options.alone ? GH_EXCHANGE_ALONE : 0),
                           .stream = t->r->stream,
                           .send = pointer(t->send),
                           .at = at_of(t, shape, turn) };

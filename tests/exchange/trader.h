@@ -41,6 +41,8 @@ struct trader_options {
     bool releases;    /* all rounds are released before, on another stream */
     bool one_half;    /* and all of them write the same part of the window */
     bool takes_late;  /* or what has come is read after the next call */
+    bool alone;       /* calls say that nothing runs beside them */
+    const char *small; /* gh_exchange_desc.small */
     const char *const *environment; /* NULL: waits 20 s for ranks */
 };
 

@@ -187,7 +187,15 @@ MEANINGS = {
         "auto",
         "How an exchange of tokens moves bytes: nccl; copy, by copies into "
         "the peers' memory; kernel, by a kernel that writes there; auto, copy "
-        "where all ranks reach each other.",
+        "where all ranks reach each other, and kernel for small parts where "
+        "nothing runs beside.",
+    ),
+    "ep_exchange_small": (
+        "a number of bytes, or measure",
+        "4194304",
+        "With EP_EXCHANGE auto: the largest part of an exchange that goes by "
+        "the kernel where nothing runs beside; 0: none does. measure: what "
+        "some milliseconds of exchanges say when one is made.",
     ),
 }
 _LIBRARY = (

@@ -687,6 +687,7 @@ class gh_exchange_desc(Structure):
         ("device", c_int32),
         ("reserved", c_uint32),
         ("environment", POINTER(c_char_p)),
+        ("small", c_char_p),
     ]
 
 
@@ -703,6 +704,7 @@ class gh_exchange_part(Structure):
 GH_EXCHANGE_TURN_1 = 1 << 0
 GH_EXCHANGE_TURN_2 = 1 << 1
 GH_EXCHANGE_RELEASED = 1 << 2
+GH_EXCHANGE_ALONE = 1 << 3
 
 
 class gh_exchange_op(Structure):
@@ -738,6 +740,8 @@ class gh_exchange_stats(Structure):
         ("word_calls", c_uint64),
         ("signs", c_uint64),
         ("edges", c_uint64),
+        ("kernel_calls", c_uint64),
+        ("small_bytes", c_uint64),
     ]
 
 

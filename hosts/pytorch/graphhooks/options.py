@@ -51,6 +51,7 @@ OPTIONS = (
     "offload_delay",
     "overlap",
     "ep_exchange",
+    "ep_exchange_small",
 )
 
 

@@ -218,6 +218,7 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_OFFLOAD_DELAY=1",
         "GRAPHHOOKS_OVERLAP=auto",
         "GRAPHHOOKS_EP_EXCHANGE=copy",
+        "GRAPHHOOKS_EP_EXCHANGE_SMALL=65536",
         "GRAPHHOOKS_FREEZE=8",
         NULL,
     };
@@ -258,6 +259,7 @@ static void test_values_are_taken(void)
     is_int(env.offload_delay, 1, "OFFLOAD_DELAY is taken");
     is_int(env.overlap, 2, "OVERLAP is taken");
     is_int(env.ep_exchange, 2, "EP_EXCHANGE is taken");
+    ok(env.ep_exchange_small == 65536, "EP_EXCHANGE_SMALL is taken");
     is_int(env.notes.n, 0, "known names and those of others earn no note");
     for (int i = 0; i < GH_ENV_COUNT; i++) {
         left_out = env.set[i] ? left_out : gh_env_table[i].name;

@@ -26,7 +26,7 @@ enum {
     RANK = 1,
     OTHER = 2, /* the rank whose words are changed */
     ROW = 128, /* bytes of a row of flags */
-    SETTINGS = 7 /* words that are compared */
+    SETTINGS = 9 /* words that are compared */
 };
 
 #define STREAM ((void *)7)
@@ -275,6 +275,67 @@ gh_status gh_device_event_create(struct gh_device *dev, void **event_p,
     (void)dev;
     (void)error;
     return make(event_p);
+}
+
+gh_status gh_device_event_create_timed(struct gh_device *dev, void **event_p,
+                                       gh_error *error)
+{
+    (void)dev;
+    (void)error;
+    return make(event_p);
+}
+
+/* What a measurement finds: of each size, the microseconds of a call by copies
+ * and of one by the kernel.  Of the three rounds of each the second is the
+ * shortest. */
+static const double *call_us;
+static uint32_t n_elapsed;
+
+gh_status gh_device_event_elapsed(struct gh_device *dev, void *from, void *to,
+                                  double *ns_p, gh_error *error)
+{
+    const uint32_t i = n_elapsed++;
+
+    (void)dev;
+    (void)from;
+    (void)to;
+    (void)error;
+    *ns_p = 4 * 1000 * call_us[i / 3] + (i % 3 != 1 ? 900000 : 0);
+    return GH_OK;
+}
+
+bool gh_device_sends_wait(struct gh_device *dev, struct gh_sends *sends,
+                          const void *row, uint32_t rank, uint32_t n_ranks)
+{
+    (void)dev;
+    (void)sends;
+    (void)row;
+    (void)rank;
+    (void)n_ranks;
+    return true;
+}
+
+static uint32_t n_launched;
+
+void gh_device_sends_add(struct gh_sends *sends, void *dst, const void *src,
+                         uint64_t bytes, void *flag)
+{
+    (void)sends;
+    (void)dst;
+    (void)src;
+    (void)bytes;
+    (void)flag;
+}
+
+gh_status gh_device_sends_launch(struct gh_device *dev, struct gh_sends *sends,
+                                 void *stream, gh_error *error)
+{
+    (void)dev;
+    (void)sends;
+    (void)stream;
+    (void)error;
+    n_launched++;
+    return GH_OK;
 }
 
 void gh_device_event_destroy(struct gh_device *dev, void *event)
@@ -629,7 +690,7 @@ static void test_windows(void)
 
         reset(GH_EXCHANGE_NCCL);
         changed_gather = 1;
-        changed_word = 5;
+        changed_word = 7;
         changed_by = (uint64_t)-400; /* of 1000 */
         if (open_exchange(&x) != GH_OK) {
             ok(false, "an exchange of unequal windows begins: %s", err.text);
@@ -753,7 +814,9 @@ static void test_agreement(void)
         { 2, "n_ranks is 4 on rank 0 and 5 on rank 2" },
         { 3, "comm (0: NULL) is 1 on rank 0 and 2 on rank 2" },
         { 4, "flags is 0 on rank 0 and 1 on rank 2" },
-        { 6, "rank is 3 on two ranks, which are 2 and 3" },
+        { 5, "(1: measure) is 0 on rank 0 and 1 on rank 2" },
+        { 6, "gh_exchange_desc.small is 0 on rank 0 and 1 on rank 2" },
+        { 8, "rank is 3 on two ranks, which are 2 and 3" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -824,6 +887,136 @@ static void test_exposed(void)
     is_status(open_exchange(&(gh_exchange *){ NULL }), GH_ERR_UNSUPPORTED, &err,
               "unless copy is wanted");
     is_over("memory out of reach", 0);
+}
+
+/* ---- what is small ------------------------------------------------------- */
+
+#define ROOM(bytes) ((N + 1) * (UINT64_C(bytes) << 10)) /* KiB */
+
+static void test_measured(void)
+{
+    static const struct {
+        const char *what;
+        uint64_t window, small;
+        uint32_t word; /* of another rank's times; 0: they are equal */
+        double us[10];
+    } cases[] = {
+        { "the kernel is faster up to 1 MiB", ROOM(16384), 1 << 20, 0,
+          { 10, 8, 10, 8, 12, 12, 20, 21, 50, 60 } },
+        { "the kernel is always faster", ROOM(16384), 16 << 20, 0,
+          { 10, 8, 10, 8, 12, 8, 20, 8, 50, 8 } },
+        { "3 % count as nothing, and 4 % do", ROOM(16384), 256 << 10, 0,
+          { 10, 10.3, 10, 10.3, 10, 10.4, 10, 10, 10, 10 } },
+        { "copies are always faster", ROOM(16384), 0, 0,
+          { 10, 20, 10, 20, 12, 20, 20, 30, 50, 60 } },
+        { "nothing above a size that is slower counts", ROOM(16384), 0, 0,
+          { 10, 20, 10, 8, 12, 8, 20, 8, 50, 8 } },
+        { "another rank's kernel is slower from 256 KiB on", ROOM(16384),
+          64 << 10, 4, { 10, 8, 10, 8, 12, 8, 20, 8, 50, 8 } },
+        { "another rank's copies are slower, too", ROOM(16384), 64 << 10, 1,
+          { 10, 20, 10, 20, 12, 20, 20, 30, 50, 60 } },
+        { "a window has room for one size", ROOM(256) - 1, 64 << 10, 0,
+          { 10, 8, 10, 8, 12, 8, 20, 8, 50, 8 } },
+        { "a window has room for none", ROOM(64) - 1, 4 << 20, 0, { 0 } },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_exchange_stats stats;
+        gh_exchange *x = NULL;
+
+        reset(GH_EXCHANGE_AUTO);
+        options.measures = true;
+        desc.window_bytes = cases[i].window;
+        call_us = cases[i].us;
+        n_elapsed = 0;
+        changed_gather = cases[i].word != 0 ? 5 : 0;
+        changed_word = cases[i].word;
+        changed_by = 100000;
+        is_status(open_exchange(&x), GH_OK, &err, "%s", cases[i].what);
+        gh_exchange_count(x, &stats);
+        is_int((long long)stats.small_bytes, (long long)cases[i].small,
+               "%s: so many bytes are small", cases[i].what);
+        ok(stats.calls == 0 && stats.kernel_calls == 0,
+           "%s: nothing of that is counted", cases[i].what);
+        gh_exchange_close(x);
+        is_over(cases[i].what, 0);
+    }
+}
+
+/* The smallest window is that of another rank. */
+static void test_measured_in_unequal_windows(void)
+{
+    gh_exchange *x = NULL;
+
+    reset(GH_EXCHANGE_AUTO);
+    options.measures = true;
+    desc.window_bytes = ROOM(64);
+    changed_gather = 1;
+    changed_word = 7;
+    changed_by = (uint64_t)-1;
+    n_elapsed = 0;
+    is_status(open_exchange(&x), GH_OK, &err, "a window is smaller");
+    is_int(n_elapsed, 0, "nothing is sent that does not fit there");
+    gh_exchange_close(x);
+}
+
+/* Where a rank does not come to the end of a measurement, others may still
+ * write into the window. */
+static void test_measured_by_some(void)
+{
+    static const double us[10] = { 0 };
+
+    reset(GH_EXCHANGE_AUTO);
+    options.measures = true;
+    desc.window_bytes = ROOM(64);
+    call_us = us;
+    n_elapsed = 0;
+    failed_gather = 5;
+    is_status(open_exchange(&(gh_exchange *){ NULL }), GH_ERR_RANKS, &err,
+              "a rank does not tell its times");
+    is_over("a rank does not tell its times", 2);
+}
+
+static void test_calls_that_are_small(void)
+{
+    static const struct {
+        const char *what;
+        uint32_t flags;
+        uint64_t small, bytes; /* to one rank; 40 to the others */
+        uint32_t launched;
+    } cases[] = {
+        { "as much as is small", GH_EXCHANGE_ALONE, 50, 50, 1 },
+        { "a byte more", GH_EXCHANGE_ALONE, 50, 51, 0 },
+        { "beside other work", 0, 50, 50, 0 },
+        { "in turn", GH_EXCHANGE_ALONE | GH_EXCHANGE_TURN_1, 50, 50, 1 },
+        { "in turn beside other work", GH_EXCHANGE_TURN_1, 50, 50, 0 },
+        { "nothing, where nothing is small", GH_EXCHANGE_ALONE, 0, 0, 0 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_exchange_part parts[N] = { { 0 } };
+        const gh_exchange_op op = { .struct_size = sizeof(op),
+                                    .flags = cases[i].flags,
+                                    .stream = STREAM,
+                                    .send = calls,
+                                    .parts = parts };
+        gh_exchange *x = NULL;
+
+        reset(GH_EXCHANGE_AUTO);
+        options.small_bytes = cases[i].small;
+        is_status(open_exchange(&x), GH_OK, &err, "an exchange begins");
+        for (uint32_t k = 0; k < N && cases[i].bytes != 0; k++) {
+            parts[k].bytes = k == OTHER ? cases[i].bytes : 40;
+        }
+        /* What this rank keeps is not sent. */
+        parts[RANK].bytes = parts[RANK].comes = 200;
+        n_launched = 0;
+        is_status(gh_exchange_issue(x, &op, &err), GH_OK, &err, "%s",
+                  cases[i].what);
+        is_int(n_launched, cases[i].launched, "%s: launches of the kernel",
+               cases[i].what);
+        gh_exchange_close(x);
+    }
 }
 
 /* ---- ends ---------------------------------------------------------------- */
@@ -1112,6 +1305,10 @@ int main(void)
     test_agreement();
     test_words_are_read_to_their_end();
     test_exposed();
+    test_measured();
+    test_measured_in_unequal_windows();
+    test_measured_by_some();
+    test_calls_that_are_small();
     test_ends();
     test_an_abort_that_stays();
     test_memory_that_is_left();
