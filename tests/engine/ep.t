@@ -122,7 +122,8 @@ for model; do
         # shellcheck disable=SC2046 # words
         set -- $(echo "$how" | tr _ ' ')
         hashes=
-        for exchange in "" "--exchange nccl" "--exchange copy"; do
+        for exchange in "" "--exchange nccl" "--exchange copy" \
+            "--exchange auto"; do
             # shellcheck disable=SC2086 # words
             run "$model: $1 ranks, experts over $2 $exchange" -- \
                 --model $model --ranks "$1" --ep "$2" $exchange
@@ -133,6 +134,29 @@ for model; do
         ok $? "$model: $1 ranks learn the same by every exchange"
     done
 done
+# auto takes the kernel where exchanges are on the stream that computes: in all
+# modes but overlap, and there in order off.
+kernel_calls()
+{
+    sed -n 's/.*"exchange_kernel_calls": \([0-9]*\).*/\1/p' "$scratch/out.json" |
+        tr '\n' ' '
+}
+train "auto without overlap" -- --model moe --ranks 2 --ep 2 --exchange auto \
+    --compare eager,graph
+kernel_calls | grep -q '^[1-9][0-9]* [1-9][0-9]* $'
+ok $? "goes by the kernel: $(kernel_calls)"
+train "auto beside compute" -- --model moe --ranks 2 --ep 2 --exchange auto \
+    --compare eager,overlap
+kernel_calls | grep -q '^[1-9][0-9]* 0 $'
+ok $? "does not: $(kernel_calls)"
+train "auto, order off" GRAPHHOOKS_OVERLAP=off -- --model moe --ranks 2 --ep 2 \
+    --exchange auto --compare eager,overlap
+kernel_calls | grep -q '^[1-9][0-9]* [1-9][0-9]* $'
+ok $? "does: $(kernel_calls)"
+train "auto, nothing is small" GRAPHHOOKS_EP_EXCHANGE_SMALL=0 -- --model moe \
+    --ranks 2 --ep 2 --exchange auto --compare eager,graph
+kernel_calls | grep -q '^0 0 $'
+ok $? "goes by copies: $(kernel_calls)"
 train "drop and pad, exchange kernel in graphs" -- --model moe \
     --ranks 2 --ep 2 --drop-and-pad --exchange kernel --compare eager,graph
 grep -q '"exchange": "kernel"' "$scratch/out.json"

@@ -180,10 +180,11 @@ static void print_exchange(const struct result *result)
 
     if (x->struct_size != 0) {
         printf("%s: exchange by %s: %.1f MiB by copies, %.1f by NCCL, %.1f "
-               "stayed; peers within the process %u, by IPC %u\n",
+               "stayed; %" PRIu64 " calls by the kernel; peers within the "
+               "process %u, by IPC %u\n",
                mode_name(result->mode), report_exchange_kind(x->kind),
                mib(x->copied_bytes), mib(x->nccl_bytes), mib(x->own_bytes),
-               x->peers_direct, x->peers_ipc);
+               x->kernel_calls, x->peers_direct, x->peers_ipc);
     }
 }
 

@@ -197,6 +197,8 @@ static void write_mode(struct json *json, const struct options *options,
                    result->exchange.copied_bytes);
         json_count(json, "exchange_nccl_bytes",
                    result->exchange.nccl_bytes);
+        json_count(json, "exchange_kernel_calls",
+                   result->exchange.kernel_calls);
     }
     write_times(json, "step_ms", result->step_ms, result->steps);
     write_times(json, "host_ms", result->host_ms, result->steps);

@@ -38,6 +38,17 @@ static uint32_t next_part(struct exchanger *exchanger, CUstream stream)
     return exchanger->part;
 }
 
+/* Nothing runs beside an exchange on the stream that computes.  A library of 0.5
+ * does not know the flag. */
+static uint32_t alone(const struct exchanger *exchanger, CUstream stream)
+{
+    return stream == exchanger->trainer->streams[0] &&
+                   GH_HAS(exchanger->library.gh, gh_api,
+                          exchange_release_window)
+               ? GH_EXCHANGE_ALONE
+               : 0;
+}
+
 /* struct exchange.carry */
 static int carry(void *user, const float *send, float *recv,
                  const size_t *counts, CUstream stream)
@@ -54,7 +65,7 @@ static int carry(void *user, const float *send, float *recv,
     const uint32_t part = next_part(exchanger, stream);
     const uint64_t at = part * exchanger->part_bytes;
     const gh_exchange_op op = { .struct_size = sizeof(op),
-                                .flags = flags[part],
+                                .flags = flags[part] | alone(exchanger, stream),
                                 .stream = stream,
                                 .send = send,
                                 .at = at,
