@@ -32,7 +32,7 @@ static const uint64_t kib[] = { 64, 256, 1024, 4096, 16384, 65536 };
 enum {
     KIBS = sizeof(kib) / sizeof(kib[0]),
     IN_GRAPH = 40, /* exchanges, of which the first one is never in turn */
-    WAYS_IN_GRAPH = BY_KERNEL + 1
+    WAYS_IN_GRAPH = BY_AUTO + 1
 };
 
 /* ---- alone --------------------------------------------------------------- */
@@ -113,8 +113,9 @@ static void open_window(struct side *s, struct window *w)
         }
     }
     w->x[BY_TURNS] = w->x[BY_COPY];
-    w->x[BY_KERNEL] = side_exchange(s, BY_KERNEL, (void *)(uintptr_t)w->memory,
-                                    w->bytes);
+    for (enum exchange_by by = BY_KERNEL; by <= BY_AUTO; by++) {
+        w->x[by] = side_exchange(s, by, (void *)(uintptr_t)w->memory, w->bytes);
+    }
 }
 
 static void close_window(struct side *s, struct window *w)
@@ -123,6 +124,7 @@ static void close_window(struct side *s, struct window *w)
         s->bench.gh->exchange_destroy(w->x[by]);
     }
     s->bench.gh->exchange_destroy(w->x[BY_KERNEL]);
+    s->bench.gh->exchange_destroy(w->x[BY_AUTO]);
     rank_meet(s->rank);
     close_there(s, w);
     rank_meet(s->rank);
@@ -269,7 +271,9 @@ static CUgraphExec capture_exchanges(struct side *s, struct window *w,
     for (uint32_t i = 0; i < IN_GRAPH; i++) {
         if (by >= BY_TURNS) {
             side_send(s, w->x[by], (void *)(uintptr_t)w->send, i % 2 * bytes,
-                      bytes, side_turn(s), s->bench.stream);
+                      bytes,
+                      side_turn(s) | (by == BY_AUTO ? SIDE_ALONE : 0),
+                      s->bench.stream);
         } else {
             exchange_once(s, w, by, bytes, s->bench.stream);
         }
@@ -312,11 +316,11 @@ static void measure_graphs_of(struct side *s, struct window *w, FILE *file,
     double ns[WAYS_IN_GRAPH][MOST_ROUNDS], host[WAYS_IN_GRAPH][MOST_ROUNDS];
     CUgraphExec execs[WAYS_IN_GRAPH] = { NULL };
 
-    for (enum exchange_by by = BY_COPY; by <= BY_KERNEL; by++) {
+    for (enum exchange_by by = BY_COPY; by <= BY_AUTO; by++) {
         execs[by] = side_has(s, by) ? capture_exchanges(s, w, by, bytes) : NULL;
     }
     for (int i = -1; i < rounds; i++) {
-        for (enum exchange_by by = BY_COPY; by <= BY_KERNEL; by++) {
+        for (enum exchange_by by = BY_COPY; by <= BY_AUTO; by++) {
             const int at = i < 0 ? 0 : i;
 
             if (execs[by] != NULL) {
@@ -325,7 +329,7 @@ static void measure_graphs_of(struct side *s, struct window *w, FILE *file,
         }
     }
     fprintf(file, "  {\"bytes_a_peer\": %llu", (unsigned long long)part);
-    for (enum exchange_by by = BY_COPY; by <= BY_KERNEL; by++) {
+    for (enum exchange_by by = BY_COPY; by <= BY_AUTO; by++) {
         double ratios[MOST_ROUNDS];
 
         if (execs[by] == NULL) {
@@ -348,6 +352,11 @@ static void measure_graphs_of(struct side *s, struct window *w, FILE *file,
 static void measure_graphs(struct side *s, struct window *w, FILE *file,
                            int rounds)
 {
+    gh_exchange_stats stats = { .struct_size = sizeof(stats) };
+
+    s->bench.gh->exchange_get_stats(w->x[BY_AUTO], &stats, NULL);
+    fprintf(file, "\"small_bytes\": %llu,\n",
+            (unsigned long long)stats.small_bytes);
     fprintf(file, "\"in_graphs\": [\n");
     for (size_t k = s->bench.options.brief ? KIBS - 1 : 0; k < KIBS; k++) {
         measure_graphs_of(s, w, file, kib[k] * (s->unit / 1024), rounds);

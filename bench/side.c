@@ -70,6 +70,7 @@ gh_exchange *side_exchange(struct side *s, enum exchange_by by, void *window,
         .driver = s->bench.options.soft ? s->bench.driver_path : "cuda",
         .context = s->bench.ctx,
         .environment = environment,
+        .small = by == BY_AUTO ? "measure" : NULL,
     };
     gh_exchange *x = NULL;
     gh_error err = { "" };
@@ -87,7 +88,7 @@ bool side_has(const struct side *s, enum exchange_by by)
 const char *by_name(enum exchange_by by)
 {
     static const char *const names[] = { "copy", "nccl", "bare", "turns",
-                                         "kernel" };
+                                         "kernel", "auto" };
 
     return names[by];
 }
@@ -163,7 +164,10 @@ void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
                                       GH_EXCHANGE_TURN_2 };
     gh_exchange_part parts[RANKS_MOST];
     const gh_exchange_op op = { .struct_size = sizeof(op),
-                                .flags = flags[turn],
+                                .flags = flags[turn & 3] |
+                                         ((turn & SIDE_ALONE) != 0
+                                              ? GH_EXCHANGE_ALONE
+                                              : 0),
                                 .stream = stream,
                                 .send = send,
                                 .at = at,

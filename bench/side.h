@@ -13,15 +13,19 @@
 #include "driver/nccl.h"
 
 /* Who moves the bytes: the library's copies, NCCL, a copy that nobody waits
- * for; in turn, the library's copies or its kernel. */
+ * for; in turn, the library's copies, its kernel, or what auto takes alone. */
 enum exchange_by {
     BY_COPY,
     BY_NCCL,
     BY_BARE,
     EXCHANGES,
     BY_TURNS = EXCHANGES,
-    BY_KERNEL
+    BY_KERNEL,
+    BY_AUTO
 };
+
+/* With a turn: nothing runs beside the call. */
+#define SIDE_ALONE 4u
 
 struct side {
     struct rank *rank;

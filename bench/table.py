@@ -316,12 +316,12 @@ def exchange_rates(result, real):
 
 # The better of the kernel and of copies in turn, which is what counts.
 def exchanges_in_graphs(result, real):
-    ways = ("bare", "copy", "turns", "kernel", "nccl")
-    widths = (14, *(9 for _ in ways), 9, 9, 16, 9, 16)
+    ways = ("bare", "copy", "turns", "kernel", "auto", "nccl")
+    widths = (14, *(9 for _ in ways), 9, 9, 16, 9, 16, 9, 16)
     print("\nin graphs, us for one exchange; turns: copies in turn; best: of "
           "turns and kernel, over bare copies and over NCCL")
     row("bytes a peer", *ways, "launch", "of bare", "target", "x nccl",
-        "target", widths=widths)
+        "target", "auto x", "target", widths=widths)
     for case in result.get("in_graphs", []):
         best = min(case["turns_ns"], case["kernel_ns"])
         least = (LEAST_OF_BARE_GRAPH.get(case["bytes_a_peer"])
@@ -329,6 +329,7 @@ def exchanges_in_graphs(result, real):
         # At least so much, so the inverse is at most.
         most = round(1 / least, 3) if least else None
         over = best / case["nccl_ns"] if "nccl_ns" in case else None
+        chosen = case["auto_ns"] / best if "auto_ns" in case else None
         row(case["bytes_a_peer"],
             *(f"{case[way + '_ns'] / 1000:.1f}" if way + "_ns" in case else ""
               for way in ways),
@@ -336,7 +337,9 @@ def exchanges_in_graphs(result, real):
             f"{case['bare_ns'] / best:.3f}",
             judge(best / case["bare_ns"], most, real),
             f"{over:.3f}" if over else "",
-            judge(over, 1, real) if over else "", widths=widths)
+            judge(over, 1, real) if over else "",
+            f"{chosen:.3f}" if chosen else "",
+            judge(chosen, 1.03, real) if chosen else "", widths=widths)
 
 
 def beside(result, _real):
