@@ -197,6 +197,93 @@ static void test_variants(struct rank *r)
     trader_close(&a);
 }
 
+/* Rank 0 issues a step before the others have begun: it gets ahead of them by as
+ * much as calls allow. */
+static void test_one_ahead(struct rank *r)
+{
+    const int first = ranks_have_nccl() ? 6 : TRADER_ROUNDS;
+    struct trader t;
+
+    if (!trader_open(&t, r, &wanted)) {
+        return;
+    }
+    says_int(r, trader_record(&t, SHAPE_FULL), GH_OK, "a call is captured");
+    if (r->rank != 0) {
+        ranks_barrier(r);
+    }
+    for (int i = 0; i < first; i++) {
+        trader_round(&t, i % 3 == 1 ? SHAPE_FULL : i % N_SHAPES, i % 3 == 1);
+    }
+    if (r->rank == 0) {
+        ranks_barrier(r);
+    }
+    says_int(r, trader_wrong(&t), 0, "a rank may be a step ahead");
+    trader_close(&t);
+}
+
+/* A flag is a byte that is set and cleared, and counts nothing: nothing changes
+ * after 256 calls. */
+static void test_many(struct rank *r)
+{
+    uint32_t wrong = 0;
+    struct trader t;
+
+    if (!trader_open(&t, r, &wanted)) {
+        return;
+    }
+    for (int i = 0; i < 300; i++) {
+        trader_round(&t, i % N_SHAPES, false);
+        if (i % 30 == 29) {
+            wrong += trader_wrong(&t);
+        }
+    }
+    says_int(r, wrong, 0, "300 exchanges are exact");
+    trader_close(&t);
+}
+
+/* The exchange is destroyed while graphs that hold it are on their way: it ends
+ * after them, and nothing is freed that they write. */
+static void test_destroyed_under_graphs(struct rank *r)
+{
+    struct trader t;
+
+    if (!trader_open(&t, r, &wanted)) {
+        return;
+    }
+    says_int(r, trader_record(&t, SHAPE_FULL), GH_OK, "a call is captured");
+    for (int i = 0; i < 8; i++) {
+        trader_round(&t, SHAPE_FULL, true);
+    }
+    gh_exchange_destroy(t.x);
+    t.x = NULL;
+    says_int(r, drv.cuStreamSynchronize(r->stream), 0, "graphs end");
+    says_int(r, trader_wrong_after(&t), 0, "with all parts");
+    trader_close(&t);
+}
+
+static const struct ranks_test faults[] = {
+    { "ahead", test_one_ahead, false },
+    { "many", test_many, false },
+    { "destroyed", test_destroyed_under_graphs, false },
+};
+
+/* By each kind that waits for flags, in turn, released and neither. */
+static void run_faults(int n)
+{
+    static const char *const by[] = { "copy", "kernel", "auto" };
+
+    for (int i = 0; i < 3; i++) {
+        for (int how = 0; how < 3; how++) {
+            wanted = (struct trader_options){ .kind = by[i],
+                                              .alone = true,
+                                              .small = "300",
+                                              .in_turn = how == 1,
+                                              .releases = how == 2 };
+            ranks_run_all(n, faults, sizeof(faults) / sizeof(faults[0]));
+        }
+    }
+}
+
 static const struct ranks_test tests[] = {
     { "shapes", test_shapes, false },
     { "replayed", test_replayed, false },
@@ -448,6 +535,8 @@ int main(void)
         run_kind("nccl", 0, true, 2);
     }
     run_kind(NULL, 0, false, 2);
+    run_faults(2);
+    run_faults(most < 4 ? 2 : 4);
     ranks_run(2, "auto", test_auto);
     run_measured(2);
     if (most > 2) {

@@ -79,6 +79,7 @@ static const struct {
     const char *name;
     int n_ranks;
     bool by_kernel; /* and in turn */
+    bool measures;  /* how fast either kind is */
 } entries[] = {
     { .name = "cuStreamCreateWithPriority", .n_ranks = 3 },
     { .name = "cuEventCreate", .n_ranks = 2 },
@@ -100,6 +101,10 @@ static const struct {
     { .name = "cuMemAlloc", .n_ranks = 2 },
     { .name = "cuLaunchKernel", .n_ranks = 3, .by_kernel = true },
     { .name = "cuStreamBatchMemOp", .n_ranks = 2, .by_kernel = true },
+    { .name = "cuEventElapsedTime", .n_ranks = 3, .measures = true },
+    { .name = "cuEventRecord", .n_ranks = 2, .measures = true },
+    { .name = "cuLaunchKernel", .n_ranks = 2, .measures = true },
+    { .name = "cuMemcpyAsync", .n_ranks = 3, .measures = true },
 };
 
 static void sweep(int i)
@@ -111,6 +116,12 @@ static void sweep(int i)
 
     options.kind = entries[i].by_kernel ? "kernel" : "copy";
     options.in_turn = entries[i].by_kernel;
+    if (entries[i].measures) { /* in windows with room for that */
+        options.kind = NULL;
+        options.small = "measure";
+        options.alone = true;
+        options.unit = 20000;
+    }
     ranks_fail(entry, 0);
     ranks_run_lost(n_ranks, entry, work);
     calls = ranks_calls(entry);

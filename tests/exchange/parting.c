@@ -69,6 +69,35 @@ static void stay(struct rank *r)
     }
 }
 
+/* One dies when what it sends is there, and before it has said so. */
+static void test_one_dies_untold(struct rank *r)
+{
+    struct trader t;
+
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    ranks_barrier(r);
+    if (r->rank == r->n - 1) {
+        /* The first copy to another rank is a part, the second is its sign. */
+        soft_configure("SEED=0 FAIL=cuMemcpyAsync:2");
+        says_int(r, trader_round(&t, SHAPE_FULL, false), GH_ERR_DEVICE,
+                 "a part is sent, and its sign is not: %.90s", t.err.text);
+        says_int(r, drv.cuStreamSynchronize(r->stream), 0, "the part arrives");
+        soft_configure("SEED=0");
+        left[n_left++] = t;
+        ranks_barrier(r);
+        stay(r);
+        return;
+    }
+    ranks_barrier(r);
+    survive(&t, r);
+    trader_close(&t);
+    stay(r);
+}
+
 static void test_one_dies(struct rank *r)
 {
     double start;
@@ -334,6 +363,10 @@ static const struct {
     { 2, "one of two dies by NCCL", test_one_dies_by_nccl, .replays = true },
     { 3, "a graph outlives", test_a_graph_outlives, .replays = true },
     { 2, "one is lost", test_one_is_lost, .bare = true, .replays = true },
+    { 2, "one of two dies before its sign", test_one_dies_untold, .bare = true,
+      .in_turn = true },
+    { 4, "one of four dies before its sign", test_one_dies_untold,
+      .bare = true, .in_turn = true },
 };
 
 static void run_part(int i)

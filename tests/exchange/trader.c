@@ -426,18 +426,20 @@ static bool is_right(const struct trader *t, uint32_t round)
     return true;
 }
 
-uint32_t trader_wrong(struct trader *t)
+uint32_t trader_wrong_after(struct trader *t)
 {
     uint32_t wrong = 0;
 
-    if (trader_wait(t) != GH_OK) {
-        return UINT32_MAX;
-    }
     for (uint32_t i = 0; i < t->rounds; i++) {
         wrong += !is_right(t, i);
     }
     t->rounds = 0;
     return wrong;
+}
+
+uint32_t trader_wrong(struct trader *t)
+{
+    return trader_wait(t) == GH_OK ? trader_wrong_after(t) : UINT32_MAX;
 }
 
 bool trader_is_exact(struct trader *t)

@@ -88,6 +88,8 @@ gh_status trader_wait(struct trader *t);
  * UINT32_MAX where the wait fails. */
 uint32_t trader_wrong(struct trader *t);
 bool trader_is_exact(struct trader *t);
+/* The same where the exchange is gone and its stream has ended. */
+uint32_t trader_wrong_after(struct trader *t);
 /* Rounds are compared no more. */
 void trader_forget(struct trader *t);
 
