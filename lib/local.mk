@@ -280,8 +280,15 @@ libcore_la_SOURCES = \
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBDIR='"$(pkglibdir)"'
 libcore_la_LIBADD = libdriver.la
 
-# Schedules of pipelines, which no session reads: for the command alone.
-noinst_LTLIBRARIES += libpipeline.la
+# Schedules of pipelines, which no session reads: for the command and for
+# gh-engine, which has nothing else of the library.
+noinst_LTLIBRARIES += libpipeline.la libpipelinebase.la
+libpipelinebase_la_SOURCES = \
+	lib/base/error.c \
+	lib/base/error.h \
+	lib/base/json.c \
+	lib/base/json.h
+libpipelinebase_la_CPPFLAGS = $(AM_CPPFLAGS)
 libpipeline_la_SOURCES = \
 	lib/pipeline/check.c \
 	lib/pipeline/clock.c \

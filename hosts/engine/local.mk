@@ -29,6 +29,7 @@ libengine_la_SOURCES = \
 	hosts/engine/cli/command.h \
 	hosts/engine/cli/command_check.c \
 	hosts/engine/cli/command_check_ep.c \
+	hosts/engine/cli/command_check_pp.c \
 	hosts/engine/cli/rank_threads.c \
 	hosts/engine/cli/rank_threads.h \
 	hosts/engine/cli/find.c \
@@ -68,12 +69,20 @@ libengine_la_SOURCES = \
 	hosts/engine/step/offload_request.c \
 	hosts/engine/step/offload_request.h \
 	hosts/engine/step/options.h \
+	hosts/engine/step/microbatch.c \
+	hosts/engine/step/microbatch.h \
 	hosts/engine/step/overlap.c \
 	hosts/engine/step/overlap.h \
 	hosts/engine/step/pass_buffers.c \
 	hosts/engine/step/pass_buffers.h \
 	hosts/engine/step/passes.c \
 	hosts/engine/step/passes.h \
+	hosts/engine/step/pipeline.c \
+	hosts/engine/step/pipeline.h \
+	hosts/engine/step/pipeline_messages.c \
+	hosts/engine/step/pipeline_messages.h \
+	hosts/engine/step/pipeline_schedule.c \
+	hosts/engine/step/pipeline_schedule.h \
 	hosts/engine/step/pool.c \
 	hosts/engine/step/pool.h \
 	hosts/engine/step/cp_batches.c \
@@ -126,7 +135,8 @@ nodist_libengine_la_SOURCES = hosts/engine/kernels/ptx.c
 libengine_la_CPPFLAGS = $(engine_cppflags) -DPKGLIBDIR='"$(pkglibdir)"' \
 	-DPKGDATADIR='"$(pkgdatadir)"' \
 	-DENGINE_DATA='"$(abs_top_srcdir)/hosts/engine/data"'
-libengine_la_LIBADD = libenginekernels.la libdriver.la -lm
+libengine_la_LIBADD = libenginekernels.la libdriver.la libpipeline.la \
+	libpipelinebase.la -lm
 CLEANFILES += hosts/engine/kernels/ptx.c hosts/engine/kernels/fresh.ptx
 
 bin_PROGRAMS += gh-engine

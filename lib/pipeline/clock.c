@@ -30,30 +30,6 @@ struct run {
     double *ends[2];
 };
 
-/* ---- parts of the model -------------------------------------------------- */
-
-static bool is_reversed(const struct gh_pipeline *pipeline, uint32_t chunk)
-{
-    return pipeline->placement == GH_PLACED_V && chunk % 2 == 1;
-}
-
-static uint32_t part_of(const struct gh_pipeline *pipeline, uint32_t stage,
-                        uint32_t chunk)
-{
-    return chunk * pipeline->n_stages +
-           (is_reversed(pipeline, chunk) ? pipeline->n_stages - 1 - stage
-                                         : stage);
-}
-
-static uint32_t stage_of(const struct gh_pipeline *pipeline, uint32_t part)
-{
-    const uint32_t at = part % pipeline->n_stages;
-
-    return is_reversed(pipeline, part / pipeline->n_stages)
-               ? pipeline->n_stages - 1 - at
-               : at;
-}
-
 /* ---- one action ---------------------------------------------------------- */
 
 static double *end_of(const struct run *run, bool backward, uint32_t part,
@@ -79,7 +55,7 @@ static uint32_t source_of(const struct run *run, const struct gh_action *a,
 static double ready_at(const struct run *run, uint32_t stage,
                        const struct gh_action *a)
 {
-    const uint32_t part = part_of(run->pipeline, stage, a->chunk);
+    const uint32_t part = gh_pipeline_part(run->pipeline, stage, a->chunk);
     const uint32_t source = source_of(run, a, part);
     const bool backward = a->kind != GH_ACTION_FORWARD;
     double end;
@@ -91,7 +67,7 @@ static double ready_at(const struct run *run, uint32_t stage,
                              a->microbatch);
     }
     end = *end_of(run, backward, source, a->microbatch);
-    if (end == NOT_YET || stage_of(run->pipeline, source) == stage) {
+    if (end == NOT_YET || gh_pipeline_stage(run->pipeline, source) == stage) {
         return end;
     }
     return end + run->times->send;
@@ -105,7 +81,7 @@ static bool go_on(const struct run *run, uint32_t stage)
 
     while (run->next[stage] < s->n) {
         const struct gh_action *a = &s->actions[run->next[stage]];
-        const uint32_t part = part_of(run->pipeline, stage, a->chunk);
+        const uint32_t part = gh_pipeline_part(run->pipeline, stage, a->chunk);
         const double ready = ready_at(run, stage, a);
 
         if (ready == NOT_YET) {
@@ -145,8 +121,10 @@ static gh_status stuck(const struct run *run, gh_error *err)
         "%sstage %u waits for ever at its %s of chunk %u, microbatch %u: what "
         "it needs from stage %u comes after an action that waits for this one",
         where, stage, gh_action_name(a->kind), a->chunk, a->microbatch,
-        stage_of(run->pipeline,
-                 source_of(run, a, part_of(run->pipeline, stage, a->chunk))));
+        gh_pipeline_stage(
+            run->pipeline,
+            source_of(run, a,
+                      gh_pipeline_part(run->pipeline, stage, a->chunk))));
 }
 
 static gh_status run_all(struct run *run, struct gh_pipeline_clock *clock,

@@ -84,6 +84,28 @@ gh_status gh_pipeline_add(struct gh_pipeline *pipeline, uint32_t stage,
     return GH_OK;
 }
 
+static bool is_reversed(const struct gh_pipeline *pipeline, uint32_t chunk)
+{
+    return pipeline->placement == GH_PLACED_V && chunk % 2 == 1;
+}
+
+uint32_t gh_pipeline_part(const struct gh_pipeline *pipeline, uint32_t stage,
+                          uint32_t chunk)
+{
+    return chunk * pipeline->n_stages + (is_reversed(pipeline, chunk)
+                                             ? pipeline->n_stages - 1 - stage
+                                             : stage);
+}
+
+uint32_t gh_pipeline_stage(const struct gh_pipeline *pipeline, uint32_t part)
+{
+    const uint32_t at = part % pipeline->n_stages;
+
+    return is_reversed(pipeline, part / pipeline->n_stages)
+               ? pipeline->n_stages - 1 - at
+               : at;
+}
+
 uint32_t gh_pipeline_in_flight(const struct gh_pipeline *pipeline,
                                uint32_t stage, uint32_t chunk)
 {

@@ -55,6 +55,12 @@ struct gh_pipeline {
     struct gh_stage stages[];
 };
 
+/* The part of the model that a chunk of a stage is, and the stage of a part,
+ * whose chunk there is part / n_stages. */
+uint32_t gh_pipeline_part(const struct gh_pipeline *pipeline, uint32_t stage,
+                          uint32_t chunk);
+uint32_t gh_pipeline_stage(const struct gh_pipeline *pipeline, uint32_t part);
+
 /* Makes a schedule without actions. */
 gh_status gh_pipeline_new(uint32_t n_stages, uint32_t n_chunks,
                           uint32_t n_microbatches, enum gh_placement placement,

@@ -63,5 +63,6 @@ dist_check_SCRIPTS += \
 	tests/engine/offload.t \
 	tests/engine/offload_trace.t \
 	tests/engine/options.t \
+	tests/engine/pipeline.t \
 	tests/engine/ranks.t
 EXTRA_DIST += tests/engine/several.sh

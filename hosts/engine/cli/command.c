@@ -7,6 +7,7 @@
 
 #include "model/saved.h"
 #include "step/offload_request.h"
+#include "step/pipeline_schedule.h"
 #include "words/nearest.h"
 
 #include <errno.h>
@@ -29,6 +30,7 @@ enum kind {
     KIND_COUNTS,
     KIND_LENGTHS,
     KIND_CP,
+    KIND_SPLIT,
     KIND_EXCHANGE,
     KIND_MODES,
     KIND_DELAY,
@@ -103,6 +105,17 @@ static const struct row table[] = {
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
       "train by N ranks, each on its part of a step's text (1)" },
+    { "--pp", KIND_INT, RUN(pp), 1, RANKS_MOST, "N",
+      "stages of a pipeline, each a part of the ranks (1)" },
+    { "--vpp", KIND_INT, RUN(vpp), 1, MAX_CHUNKS, "N",
+      "chunks of layers that a stage has (1)" },
+    { "--schedule", KIND_TEXT, RUN(schedule), 0, 0,
+      "1f1b|interleaved|zero-bubble|FILE",
+      "what a stage does when (1f1b; of several chunks: interleaved)" },
+    { "--group", KIND_INT, RUN(group), 1, 1024, "N",
+      "microbatches that go through a chunk in a row (as many as stages)" },
+    { "--split", KIND_SPLIT, 0, 1, 512, "N,N,...",
+      "layers of each part of the pipeline (as even as possible)" },
     { "--ep", KIND_INT, RUN(config.ep), 1, EXCHANGE_RANKS, "N",
       "so many ranks divide the experts, and exchange tokens (1)" },
     { "--exchange", KIND_WORD, RUN(exchange), 0, 0, "nccl|copy|kernel|auto",
@@ -264,6 +277,19 @@ static int add_cp(struct command *command, const char *piece)
     return 0;
 }
 
+static int add_split(struct command *command, const char *piece)
+{
+    struct options *options = &command->options;
+    long value;
+
+    if (options->n_split == MAX_SPLIT ||
+        whole_number(piece, 1, 512, &value) != 0) {
+        return -1;
+    }
+    options->split[options->n_split++] = (int)value;
+    return 0;
+}
+
 static int add_mode(struct command *command, const char *piece)
 {
     for (int i = 0; i < MODE_COUNT; i++) {
@@ -329,6 +355,8 @@ static int set_field(struct command *command, const struct row *row,
             return -1;
         }
         *(int *)field = (int)number;
+        command->gave_in_flight =
+            command->gave_in_flight || row->offset == RUN(in_flight);
         command->gave_seq = command->gave_seq ||
                             row->offset == RUN(config.seq);
         return 0;
@@ -369,6 +397,9 @@ static int set_field(struct command *command, const struct row *row,
     case KIND_CP:
         command->options.n_cp = 0;
         return split(value, command, add_cp);
+    case KIND_SPLIT:
+        command->options.n_split = 0;
+        return split(value, command, add_split);
     case KIND_EXCHANGE:
         command->gave_cp_comm = true;
         command->options.cp_ring = strcmp(value, "ring") == 0;
@@ -467,11 +498,14 @@ static void describe(const struct row *row, const char *value, char *text,
         return;
     case KIND_COUNTS:
     case KIND_LENGTHS:
+    case KIND_SPLIT:
         snprintf(text, text_bytes,
                  "%s %s: expects up to %d numbers with commas, each from %d "
                  "to %d",
                  row->name, value,
-                 row->kind == KIND_COUNTS ? MAX_COUNTS : MAX_LENGTHS,
+                 row->kind == KIND_COUNTS  ? MAX_COUNTS
+                 : row->kind == KIND_SPLIT ? MAX_SPLIT
+                                           : MAX_LENGTHS,
                  row->least, row->most);
         return;
     case KIND_CP:
@@ -532,15 +566,12 @@ static const struct command defaults = {
                              .batch = 4,
                              .seed = 1 },
                  .steps = 20,
-                 .counts = { 4, 6, 8, 3 },
-                 .n_counts = 4,
                  .in_flight = 4,
                  .streams = 1,
                  .lr = 3e-3,
                  .warmup = 4 },
     .modes = { MODE_EAGER, MODE_GRAPH },
     .n_modes = 2,
-    .ranks = 1,
 };
 
 /* Puts plain mode first: the modes that delay are compared with it. */
@@ -603,6 +634,44 @@ static void complete_cp(struct options *options)
     if (options->n_cp > 0) {
         options->config.cp = options->cp[options->n_cp - 1];
     }
+}
+
+/* Takes counts that the schedule allows. */
+static void complete_counts(struct options *options)
+{
+    static const int usual[] = { 4, 6, 8, 3 }, groups[] = { 2, 3, 4, 1 };
+    const int group = options->group > 0 ? options->group : options->pp;
+
+    for (int i = 0; options->n_counts < 4; i++) {
+        options->counts[options->n_counts++] =
+            options_pp(options) > 1 && options_vpp(options) > 1
+                ? groups[i] * group
+                : usual[i];
+    }
+}
+
+/* Returns -1 with a sentence if the file of a schedule cannot be read. */
+static int complete_pipeline(struct command *command, char *text,
+                             size_t text_bytes)
+{
+    struct options *options = &command->options;
+
+    if (pipeline_complete(options, text, text_bytes) != 0) {
+        return -1;
+    }
+    if (options->n_counts == 0) {
+        complete_counts(options);
+    }
+    if (options->schedule != NULL && options_pp(options) > 1 &&
+        strcmp(options->schedule, "1f1b") != 0 &&
+        strcmp(options->schedule, "interleaved") != 0) {
+        options->delay_wgrad = true;
+    }
+    command->ranks_follow = command->ranks == 0;
+    if (command->ranks_follow) {
+        command->ranks = options_pp(options);
+    }
+    return 0;
 }
 
 /* Fills in what follows from the options that were given, and from those that
@@ -670,6 +739,9 @@ int command_parse(struct command *command, int argc, char **argv, char *text,
             describe(row, value, text, text_bytes);
             return -1;
         }
+    }
+    if (complete_pipeline(command, text, text_bytes) != 0) {
+        return -1;
     }
     complete(command);
     if (name_offloaded(command, text, text_bytes) != 0) {

@@ -26,7 +26,8 @@ struct command {
     const char *nccl;        /* its path; NULL: the one for the driver */
     bool quiet, help;
     bool gave_experts, gave_top_k, gave_state, gave_pattern; /* by a person */
-    bool gave_seq, gave_cp_comm;
+    bool gave_seq, gave_cp_comm, gave_in_flight;
+    bool ranks_follow; /* from --pp: a launcher may say otherwise */
 };
 
 /* Returns 0, or -1 with one sentence in text that says what is wrong and what
@@ -40,6 +41,9 @@ int command_check(const struct command *command, char *text, size_t text_bytes);
 
 /* Checks experts that ranks divide, and overlap, in the same way. */
 int command_check_ep(const struct command *command, char *text,
+                     size_t text_bytes);
+/* Checks the pipeline in the same way. */
+int command_check_pp(const struct command *command, char *text,
                      size_t text_bytes);
 /* Checks what depends on the number of ranks, in the same way.  A launcher may
  * have set that number. */

@@ -237,19 +237,30 @@ int command_check_ranks(const struct command *command, char *text,
 {
     const struct options *options = &command->options;
 
-    if (command->ranks % config_ep(&options->config) != 0) {
+    const int pp = options_pp(options);
+    const int ranks = command->ranks / pp;
+    const char *of = pp > 1 ? " of a stage" : "";
+
+    if (command->ranks % pp != 0) {
         snprintf(text, text_bytes,
-                 "--ep %d does not divide %d ranks; take a divisor, or other "
+                 "--pp %d does not divide %d ranks; take a divisor, or other "
                  "--ranks",
-                 options->config.ep, command->ranks);
+                 pp, command->ranks);
+        return -1;
+    }
+    if (ranks % config_ep(&options->config) != 0) {
+        snprintf(text, text_bytes,
+                 "--ep %d does not divide %d ranks%s; take a divisor, or other "
+                 "--ranks",
+                 options->config.ep, ranks, of);
         return -1;
     }
     for (int i = 0; i < options->n_cp; i++) {
-        if (command->ranks % options->cp[i] != 0) {
+        if (ranks % options->cp[i] != 0) {
             snprintf(text, text_bytes,
-                     "--cp %d does not divide %d ranks; take a divisor, or "
+                     "--cp %d does not divide %d ranks%s; take a divisor, or "
                      "other --ranks",
-                     options->cp[i], command->ranks);
+                     options->cp[i], ranks, of);
             return -1;
         }
     }
@@ -303,5 +314,7 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
         check_experts(command, text, text_bytes) != 0) {
         return -1;
     }
-    return command_check_ep(command, text, text_bytes);
+    return command_check_ep(command, text, text_bytes) == 0
+               ? command_check_pp(command, text, text_bytes)
+               : -1;
 }

@@ -76,7 +76,8 @@ static int take_variables(struct launch *launch, const struct launcher *by,
                  by->rank, getenv(by->rank), by->n, getenv(by->n), RANKS_MOST);
         return -1;
     }
-    if (command->ranks > 1 && command->ranks != launch->n) {
+    if (command->ranks > 1 && !command->ranks_follow &&
+        command->ranks != launch->n) {
         snprintf(error, error_bytes,
                  "--ranks %d, and %s=%d processes were launched; leave out "
                  "--ranks",

@@ -58,6 +58,10 @@ static int run_rank(struct rank_threads *threads, struct modes *modes,
     ranks.nccl = threads->path;
     status = ranks_open(&ranks, modes->dev, &threads->nccl, &threads->id);
     if (status == 0) {
+        status = ranks_line_up(&ranks, options_pp(&modes->options),
+                               options_vpp(&modes->options) > 1);
+    }
+    if (status == 0) {
         status = ranks_split(&ranks, modes->options.cp, modes->options.n_cp);
     }
     if (status == 0) {

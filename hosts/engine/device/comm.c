@@ -60,6 +60,9 @@ int comm_split(struct comm *comm, const struct comm *parent, int color)
                   &made.handle, NULL) != 0) {
         return -1;
     }
+    if (made.handle == NULL) { /* of no color */
+        return 0;
+    }
     *comm = made;
     COMM_CALL(comm, ncclCommUserRank, comm->handle, &comm->rank);
     return COMM_CALL(comm, ncclCommCount, comm->handle, &comm->n);

@@ -38,13 +38,16 @@ struct comm {
  * have. */
 int comm_init(struct comm *comm, struct device *dev, const struct nccl *nccl,
               const ncclUniqueId *id, int rank, int n);
+enum {
+    COMM_NO_COLOR = NCCL_SPLIT_NOCOLOR /* the rank is in none */
+};
 /* Makes a communicator of the ranks that give the same color, in their
  * order. */
 int comm_split(struct comm *comm, const struct comm *parent, int color);
 /* Graphs that hold its operations must be destroyed before. */
 void comm_destroy(struct comm *comm);
 enum {
-    COMM_MOST = 24 /* that can be aborted at once */
+    COMM_MOST = 32 /* that can be aborted at once */
 };
 /* Lets the ranks go on that wait for this one, and destroys the communicators.
  * NCCL frees memory in an abort, and that waits for every kernel of the device,

@@ -397,12 +397,14 @@ static void cut_all(struct set *set, const struct model *model,
     }
     cut_d_base(set, model, cutter);
     set->starts = config->documents > 0 ? cut_ints(cutter, rows) : NULL;
-    set->norm = cut(cutter, rows * c);
-    set->mean = cut(cutter, rows);
-    set->rstd = cut(cutter, rows);
-    set->logits = cut(cutter, rows * VOCAB);
-    set->losses = cut(cutter, rows);
-    set->d_norm = cut(cutter, rows * c);
+    if (model->heads) {
+        set->norm = cut(cutter, rows * c);
+        set->mean = cut(cutter, rows);
+        set->rstd = cut(cutter, rows);
+        set->logits = cut(cutter, rows * VOCAB);
+        set->losses = cut(cutter, rows);
+        set->d_norm = cut(cutter, rows * c);
+    }
     cut_gradients(set, model, cutter);
     cut_scratch(set, config, cutter);
     cut_cp(set, config, cutter);

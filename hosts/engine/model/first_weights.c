@@ -153,30 +153,37 @@ static void take_experts(const struct model *model, int layer,
     const size_t one = (size_t)config->hidden * (size_t)config_expert(config);
     const size_t first = (size_t)config_first_expert(config) * one;
     const size_t n = (size_t)config_own_experts(config) * one;
+    const struct moe_weights *own = &model->moe[layer];
+    const struct moe_weights *from = &whole->moe[config_layer(config, layer)];
 
-    memcpy(w + model->moe[layer].up_w, all + whole->moe[layer].up_w + first,
-           n * sizeof(*w));
-    memcpy(w + model->moe[layer].down_w, all + whole->moe[layer].down_w + first,
-           n * sizeof(*w));
+    memcpy(w + own->up_w, all + from->up_w + first, n * sizeof(*w));
+    memcpy(w + own->down_w, all + from->down_w + first, n * sizeof(*w));
 }
 
-/* Takes a rank's own weights out of the model with all experts. */
+struct taking {
+    const float *all;
+    float *w;
+};
+
+static void take_run(void *user, size_t own, size_t at, size_t count)
+{
+    const struct taking *taking = user;
+
+    memcpy(taking->w + own, taking->all + at, count * sizeof(*taking->w));
+}
+
+/* Takes a rank's own weights out of the model with all layers and experts. */
 static void take_own(const struct model *model, const struct model *whole,
                      const float *all, float *w)
 {
-    memcpy(w, all, model->parts[0].matrices.first * sizeof(*w));
-    for (int i = 0; i < model->n_parts; i++) {
-        const struct range own = model->parts[i].matrices;
+    struct taking taking = { all, w };
 
+    model_each_run(model, whole, take_run, &taking);
+    for (int i = 0; model->experts.count > 0 && i < model->n_parts; i++) {
         if (model->parts[i].kind == PART_MOE_EXPERTS) {
             take_experts(model, model->parts[i].layer, whole, all, w);
-        } else {
-            memcpy(w + own.first, all + whole->parts[i].matrices.first,
-                   own.count * sizeof(*w));
         }
     }
-    memcpy(w + model->n_decay, all + whole->n_decay,
-           (model->n - model->n_decay) * sizeof(*w));
 }
 
 int model_first_weights(const struct model *model, float *w)
@@ -185,11 +192,13 @@ int model_first_weights(const struct model *model, float *w)
     struct model whole;
     float *all;
 
-    if (model->experts.count == 0) {
+    if (model->experts.count == 0 && config.share.all == 0) {
         make_first_weights(model, w);
         return 0;
     }
     config.ep = config.ep_rank = 0;
+    config.layers = config_all_layers(&config);
+    config.share = (struct share){ 0 };
     if (model_init(&whole, &config) != 0) {
         return -1;
     }

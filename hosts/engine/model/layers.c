@@ -70,9 +70,23 @@ bool pattern_valid(const char *pattern)
     return pattern[0] != '\0';
 }
 
-enum layer_kind layer_kind(const struct config *config, int layer)
+int config_layer(const struct config *config, int layer)
+{
+    const struct share *share = &config->share;
+
+    for (int i = 0; share->all > 0 && i < share->n; i++) {
+        if (layer < share->count[i]) {
+            return share->first[i] + layer;
+        }
+        layer -= share->count[i];
+    }
+    return layer;
+}
+
+enum layer_kind layer_kind(const struct config *config, int own)
 {
     const char *pattern = config->pattern == NULL ? "M*-E" : config->pattern;
+    const int layer = config_layer(config, own);
 
     switch (config->model) {
     case MODEL_MOE:

@@ -128,9 +128,13 @@ static void lay_out_matrices(struct model *model)
     const bool divided = config_ep(config) > 1;
     size_t next = 0;
 
-    model->token_w = take(&next, VOCAB * c);
-    model->position_w = take(&next, (size_t)config_keys(config) * c);
-    model->head_w = take(&next, c * VOCAB);
+    if (config_embeds(config)) {
+        model->token_w = take(&next, VOCAB * c);
+        model->position_w = take(&next, (size_t)config_keys(config) * c);
+    }
+    if (config_heads(config)) {
+        model->head_w = take(&next, c * VOCAB);
+    }
     for (int i = 0; i < model->n_parts; i++) {
         if (!divided || model->parts[i].kind != PART_MOE_EXPERTS) {
             lay_out_part_matrices(model, &model->parts[i], &next);
@@ -202,8 +206,10 @@ static void lay_out_vectors(struct model *model)
     const size_t c = (size_t)model->config.hidden;
     size_t next = model->n_decay;
 
-    model->norm_g = take(&next, c);
-    model->norm_b = take(&next, c);
+    if (config_heads(&model->config)) {
+        model->norm_g = take(&next, c);
+        model->norm_b = take(&next, c);
+    }
     for (int i = 0; i < model->n_parts; i++) {
         struct part *part = &model->parts[i];
 
@@ -284,6 +290,8 @@ int model_init(struct model *model, const struct config *config)
 
     memset(model, 0, sizeof(*model));
     model->config = *config;
+    model->embeds = config_embeds(config);
+    model->heads = config_heads(config);
     model->attn = calloc(layers, sizeof(*model->attn));
     model->mlp = calloc(layers, sizeof(*model->mlp));
     model->mla = calloc(layers, sizeof(*model->mla));
@@ -372,6 +380,31 @@ int model_view(struct model *view, const struct model *model, int seq, int cp)
     return upload_rotary(view);
 }
 
+void model_view_chunk(struct model *view, const struct model *model, int chunk)
+{
+    const struct share *share = &model->config.share;
+    int layer = 0, first = 0, n = 0;
+
+    *view = *model;
+    if (share->all == 0) {
+        return;
+    }
+    for (int i = 0; i < chunk; i++) {
+        layer += share->count[i];
+    }
+    while (first < model->n_parts && model->parts[first].layer < layer) {
+        first++;
+    }
+    while (first + n < model->n_parts &&
+           model->parts[first + n].layer < layer + share->count[chunk]) {
+        n++;
+    }
+    view->parts += first;
+    view->n_parts = n;
+    view->embeds = share->first[chunk] == 0;
+    view->heads = share->first[chunk] + share->count[chunk] == share->all;
+}
+
 void model_view_free(struct model *view)
 {
     if (view->dev != NULL) {
@@ -411,10 +444,116 @@ static uint64_t hash_on(uint64_t hash, const float *w, size_t n)
     return hash;
 }
 
-int model_hash(struct model *model, uint64_t *hash_p, uint64_t *experts_p)
+int model_init_whole(struct model *whole, const struct model *model)
+{
+    struct config config = model->config;
+
+    config.layers = config_all_layers(&config);
+    config.share = (struct share){ 0 };
+    return model_init(whole, &config);
+}
+
+void model_each_run(const struct model *model, const struct model *whole,
+                    void (*each)(void *user, size_t own, size_t at,
+                                 size_t count),
+                    void *user)
+{
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    int at = 0;
+
+    if (config_embeds(config)) {
+        each(user, model->token_w, whole->token_w, VOCAB * c);
+        each(user, model->position_w, whole->position_w,
+             (size_t)config_keys(config) * c);
+    }
+    if (config_heads(config)) {
+        each(user, model->head_w, whole->head_w, c * VOCAB);
+        each(user, model->norm_g, whole->norm_g, c);
+        each(user, model->norm_b, whole->norm_b, c);
+    }
+    for (int i = 0; i < model->n_parts; i++) {
+        const struct part *part = &model->parts[i];
+
+        while (whole->parts[at].kind != part->kind ||
+               whole->parts[at].layer != config_layer(config, part->layer)) {
+            at = (at + 1) % whole->n_parts;
+        }
+        if (part->matrices.count == whole->parts[at].matrices.count) {
+            each(user, part->matrices.first, whole->parts[at].matrices.first,
+                 part->matrices.count);
+        }
+        each(user, part->vectors.first, whole->parts[at].vectors.first,
+             part->vectors.count);
+    }
+}
+
+struct copying {
+    const float *from;
+    float *to;
+};
+
+static void copy_out(void *user, size_t own, size_t at, size_t count)
+{
+    const struct copying *copying = user;
+
+    memcpy(copying->to + at, copying->from + own, count * sizeof(*copying->to));
+}
+
+/* Puts the weights of the whole model together on the host.  The caller frees
+ * them; NULL: dev->error. */
+static float *gather(const struct model *model, const struct model *whole,
+                     const float *own, model_sum_fn *sum, void *user)
+{
+    float *all = calloc(whole->n, sizeof(*all));
+    struct copying copying = { own, all };
+
+    if (all == NULL) {
+        (void)device_check(model->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+        return NULL;
+    }
+    model_each_run(model, whole, copy_out, &copying);
+    if (sum(user, all, whole->n) != 0) {
+        free(all);
+        return NULL;
+    }
+    return all;
+}
+
+static void hash_all(const struct model *model, const float *w,
+                     uint64_t *hash_p, uint64_t *experts_p)
 {
     const struct range experts = model->experts;
     const size_t after = experts.first + experts.count;
+
+    *hash_p = hash_on(hash_on(FNV_FIRST, w, experts.first), w + after,
+                      model->n - after);
+    *experts_p = hash_on(FNV_FIRST, w + experts.first, experts.count);
+}
+
+/* Hashes the whole model that a share is of. */
+static int hash_whole(const struct model *model, const float *own,
+                      model_sum_fn *sum, void *user, uint64_t *hash_p,
+                      uint64_t *experts_p)
+{
+    struct model whole;
+    float *all;
+
+    if (model_init_whole(&whole, model) != 0) {
+        return device_check(model->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    all = gather(model, &whole, own, sum, user);
+    if (all != NULL) {
+        hash_all(&whole, all, hash_p, experts_p);
+    }
+    free(all);
+    model_free(&whole);
+    return all != NULL ? 0 : -1;
+}
+
+int model_hash(struct model *model, model_sum_fn *sum, void *user,
+               uint64_t *hash_p, uint64_t *experts_p)
+{
     const size_t bytes = model->n * sizeof(float);
     float *copy = malloc(bytes);
     int result;
@@ -424,10 +563,10 @@ int model_hash(struct model *model, uint64_t *hash_p, uint64_t *experts_p)
     }
     result = DEVICE_CALL(model->dev, cuMemcpyDtoH, copy,
                          device_address(model->w), bytes);
-    if (result == 0) {
-        *hash_p = hash_on(hash_on(FNV_FIRST, copy, experts.first), copy + after,
-                          model->n - after);
-        *experts_p = hash_on(FNV_FIRST, copy + experts.first, experts.count);
+    if (result == 0 && model->config.share.all > 0) {
+        result = hash_whole(model, copy, sum, user, hash_p, experts_p);
+    } else if (result == 0) {
+        hash_all(model, copy, hash_p, experts_p);
     }
     free(copy);
     return result;

@@ -63,6 +63,19 @@ enum {
     TAPS = 4
 };
 
+enum {
+    MAX_CHUNKS = 16 /* of a stage of a pipeline */
+};
+
+/* What a stage of a pipeline has of a model: a run of layers in each of its
+ * chunks, and perhaps the embedding and the head. */
+struct share {
+    int all; /* layers of the whole model; 0: this is the whole model */
+    int n;   /* chunks */
+    int first[MAX_CHUNKS], count[MAX_CHUNKS]; /* layers of the whole model */
+    bool embeds, heads;
+};
+
 struct config {
     int layers, hidden, heads, seq, batch;
     int cp; /* ranks that share a sequence, each with seq tokens of it; 0: as
@@ -82,7 +95,27 @@ struct config {
                       are whole */
     int state;           /* of a Mamba layer, for each channel */
     const char *pattern; /* of hybrid layers, cycled; NULL: "M*-E" */
+    struct share share;  /* `layers` are those of the share */
 };
+
+/* Layers of the whole model. */
+static inline int config_all_layers(const struct config *config)
+{
+    return config->share.all > 0 ? config->share.all : config->layers;
+}
+
+static inline bool config_embeds(const struct config *config)
+{
+    return config->share.all == 0 || config->share.embeds;
+}
+
+static inline bool config_heads(const struct config *config)
+{
+    return config->share.all == 0 || config->share.heads;
+}
+
+/* The number in the whole model of a share's layer. */
+int config_layer(const struct config *config, int layer);
 
 static inline int config_rows(const struct config *config)
 {
@@ -255,6 +288,8 @@ struct part {
 
 struct model {
     struct config config;
+    bool embeds, heads; /* its first part follows the embedding; the head
+                           follows its last part */
     bool delay_wgrad; /* sets keep what weights' gradients are made from */
     unsigned offload; /* bit n: what parts keep of saved_module n is not in the
                          sets, but placed in each pass */
@@ -309,7 +344,8 @@ int model_upload(struct model *model, struct device *dev);
 void model_free(struct model *model);
 
 /* Writes the first values of all weights.  They are the same for the same seed,
- * however the experts are divided.  Returns 0, or -1 when memory ran out. */
+ * however the experts and the layers are divided.  Returns 0, or -1 when memory
+ * ran out. */
 int model_first_weights(const struct model *model, float *w);
 
 /* Makes a view of the model for sequences of another length, at most its own,
@@ -318,8 +354,27 @@ int model_first_weights(const struct model *model, float *w);
 int model_view(struct model *view, const struct model *model, int seq, int cp);
 void model_view_free(struct model *view);
 
+/* Sums numbers of all stages of a pipeline.  Returns 0, or -1: dev->error. */
+typedef int model_sum_fn(void *user, float *data, size_t count);
+
 /* FNV-1a over the bytes of all weights that every rank has, and over those of
- * model.experts.  Returns 0, or -1. */
-int model_hash(struct model *model, uint64_t *hash_p, uint64_t *experts_p);
+ * model.experts.  Of a share, the weights of the whole model are hashed, which
+ * `sum` puts together.  Returns 0, or -1. */
+int model_hash(struct model *model, model_sum_fn *sum, void *user,
+               uint64_t *hash_p, uint64_t *experts_p);
+
+/* The whole model that a share is of, with the same division of experts.
+ * Returns 0, or -1 when memory ran out. */
+int model_init_whole(struct model *whole, const struct model *model);
+/* Calls each() for every run of weights, with its offset in both models.  The
+ * weights of divided experts lie otherwise if `whole` does not divide them;
+ * they are left out then. */
+void model_each_run(const struct model *model, const struct model *whole,
+                    void (*each)(void *user, size_t own, size_t at,
+                                 size_t count),
+                    void *user);
+/* Makes a view of a chunk's parts.  It uses everything of the model, and is not
+ * freed. */
+void model_view_chunk(struct model *view, const struct model *model, int chunk);
 
 #endif

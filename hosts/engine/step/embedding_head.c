@@ -32,8 +32,8 @@ struct work work_of(const struct trainer *trainer, int microbatch)
         .queue = { .dev = trainer->dev,
                    .stream = stream_of(trainer, microbatch) },
         .model = model_of(trainer, microbatch),
-        .set = trainer->flights[microbatch].set,
-        .offsets = trainer->flights[microbatch].offsets,
+        .set = trainer->chunk->flights[microbatch].set,
+        .offsets = trainer->chunk->flights[microbatch].offsets,
         .comm = comm_of(trainer, microbatch),
         .ep = ranks_ep(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
@@ -47,7 +47,7 @@ void embedding_head_before_forward(const struct trainer *trainer,
     const struct work work = work_of(trainer, microbatch);
 
     embed_forward(&work, tokens_of(trainer, microbatch),
-                  row_block(trainer, trainer->x, microbatch));
+                  row_block(trainer, trainer->chunk->x, microbatch));
 }
 
 void embedding_head_after_forward(const struct trainer *trainer, int microbatch,
@@ -57,7 +57,7 @@ void embedding_head_after_forward(const struct trainer *trainer, int microbatch,
     const int rows = config_rows(&work.model->config);
     const int ranks = ranks_count(trainer->options->ranks);
 
-    head_forward(&work, trainer->flights[microbatch].out,
+    head_forward(&work, trainer->chunk->flights[microbatch].out,
                  targets_of(trainer, microbatch),
                  1.0f / ((float)count * (float)rows * (float)ranks),
                  trainer->losses + microbatch);
@@ -68,8 +68,8 @@ void embedding_head_before_backward(const struct trainer *trainer,
 {
     const struct work work = work_of(trainer, microbatch);
 
-    head_backward(&work, trainer->flights[microbatch].out,
-                  row_block(trainer, trainer->d_head, microbatch));
+    head_backward(&work, trainer->chunk->flights[microbatch].out,
+                  row_block(trainer, trainer->chunk->d_head, microbatch));
 }
 
 void embedding_head_after_backward(const struct trainer *trainer,

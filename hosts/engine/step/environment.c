@@ -48,7 +48,8 @@ static size_t keep_others(const char **strings, enum mode mode, bool traced)
 int environment_make(struct environment *environment,
                      const struct options *options, enum mode mode, bool dry)
 {
-    const bool traced = !dry && ranks_number(options->ranks) == 0;
+    const bool traced =
+        !dry && (options->ranks == NULL || options->ranks->rank == 0);
     const bool trace = options->trace != NULL && traced;
     const size_t bytes = (trace ? strlen(options->trace) : 0) + 64;
     size_t n = 0;

@@ -6,6 +6,7 @@
 #include "step/host.h"
 
 #include "step/offload_request.h"
+#include "step/pipeline_schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,12 +53,24 @@ static const char *family_of(const struct config *config, gh_layer_kind kind)
     return config->model == MODEL_MLA ? "mla" : "gpt";
 }
 
-static gh_layer_desc describe_layer(const struct options *options, int layer)
+/* The chunk of a stage's layer. */
+static uint32_t chunk_of(const struct config *config, int layer)
 {
-    const struct config *config = &options->config;
+    uint32_t chunk = 0;
+
+    while (config->share.all > 0 && layer >= config->share.count[chunk]) {
+        layer -= config->share.count[chunk++];
+    }
+    return chunk;
+}
+
+static gh_layer_desc describe_layer(const struct trainer *trainer, int layer)
+{
+    const struct config *config = &trainer->model.config;
     gh_layer_desc desc = {
         .struct_size = sizeof(desc),
         .kind = (gh_layer_kind)layer_kind(config, layer),
+        .chunk = chunk_of(config, layer),
     };
 
     if (desc.kind == GH_LAYER_MOE || desc.kind == GH_LAYER_MOE_ONLY) {
@@ -65,7 +78,7 @@ static gh_layer_desc describe_layer(const struct options *options, int layer)
         desc.experts = (uint32_t)config->experts;
         desc.dispatcher = GH_DISPATCHER_ALLTOALL;
     }
-    if (!options->no_family) {
+    if (!trainer->options->no_family) {
         desc.family = family_of(config, desc.kind);
     }
     return desc;
@@ -82,8 +95,10 @@ static uint32_t ep_size_of(const struct host *host)
 static gh_status describe_model(struct host *host, gh_model **model_p,
                                 gh_error *err)
 {
+    const struct config *config = &host->trainer->model.config;
     const gh_model_desc all = { .struct_size = sizeof(all),
-                                .flags = GH_MODEL_WHOLE,
+                                .flags =
+                                    config->share.all == 0 ? GH_MODEL_WHOLE : 0,
                                 .ep_size = ep_size_of(host) };
     const gh_api *gh = host->gh;
     gh_status status = gh->model_create(model_p, err);
@@ -91,9 +106,8 @@ static gh_status describe_model(struct host *host, gh_model **model_p,
     if (status == GH_OK) {
         status = gh->model_describe(*model_p, &all, err);
     }
-    for (int i = 0;
-         status == GH_OK && i < host->trainer->options->config.layers; i++) {
-        const gh_layer_desc layer = describe_layer(host->trainer->options, i);
+    for (int i = 0; status == GH_OK && i < config->layers; i++) {
+        const gh_layer_desc layer = describe_layer(host->trainer, i);
 
         status = gh->model_add_layer(*model_p, &layer, err);
     }
@@ -134,10 +148,9 @@ static int open_session(struct host *host, enum mode mode, bool dry,
             .device = trainer->dev->id,
             .scope = options->scope,
             .granularity = options->granularity,
-            .flags =
-                (trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0) |
-                (trainer->overlaps ? GH_SESSION_EP_OVERLAP : 0),
-            .max_slots = (uint32_t)options_sets(options),
+            .flags = (trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0) |
+                     (trainer->overlaps ? GH_SESSION_EP_OVERLAP : 0),
+            .max_slots = (uint32_t)pipeline_slots(options),
             .environment = host->environment.strings,
             .host = dry ? &silent : NULL,
             .offload = mode_offloads(mode) ? &offload.desc : NULL,
@@ -202,22 +215,23 @@ static bool has_either(const struct model *model, int first, int last,
     return i <= last;
 }
 
-static int read_plan(struct host *host)
+static int read_chunk(struct host *host, uint32_t index)
 {
-    const struct model *model = &host->trainer->model;
-    const uint32_t n = host->gh->plan_segment_count(host->session, 0);
+    const struct model *model = &host->trainer->chunks[index].model;
+    const uint32_t n = host->gh->plan_segment_count(host->session, index);
+    struct host_chunk *chunk = &host->chunks[index];
 
-    host->segments = calloc(n, sizeof(*host->segments));
-    if (host->segments == NULL) {
+    chunk->segments = calloc(n, sizeof(*chunk->segments));
+    if (chunk->segments == NULL) {
         snprintf(host->error, sizeof(host->error), "out of memory");
         return -1;
     }
     for (uint32_t i = 0; i < n; i++) {
-        struct segment *own = &host->segments[i];
+        struct segment *own = &chunk->segments[i];
         gh_segment segment = { .struct_size = sizeof(segment) };
         gh_error err = { "" };
         gh_status status =
-            host->gh->plan_segment(host->session, 0, i, &segment, &err);
+            host->gh->plan_segment(host->session, index, i, &segment, &err);
 
         if (status != GH_OK) {
             return host_fail(host, "gh_plan_segment", status, &err);
@@ -237,8 +251,33 @@ static int read_plan(struct host *host)
             return -1;
         }
     }
-    host->n_segments = (int)n;
+    chunk->n_segments = (int)n;
     return 0;
+}
+
+static int read_plan(struct host *host)
+{
+    const int n = host->trainer->n_chunks;
+
+    host->chunks = calloc((size_t)n, sizeof(*host->chunks));
+    if (host->chunks == NULL) {
+        snprintf(host->error, sizeof(host->error), "out of memory");
+        return -1;
+    }
+    for (int i = 0; i < n; i++) {
+        if (read_chunk(host, (uint32_t)i) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static void free_chunk(struct host_chunk *chunk)
+{
+    for (int i = 0; i < MAX_SLOTS; i++) {
+        set_free(&chunk->slots[i]);
+    }
+    free(chunk->segments);
 }
 
 static struct host *open_host(struct trainer *trainer, enum mode mode,
@@ -302,10 +341,10 @@ void host_close(struct host *host)
     if (host->session != NULL) {
         host->gh->session_close(host->session);
     }
-    for (int i = 0; i < MAX_SLOTS; i++) {
-        set_free(&host->slots[i]);
+    for (int i = 0; host->chunks != NULL && i < host->trainer->n_chunks; i++) {
+        free_chunk(&host->chunks[i]);
     }
-    free(host->segments);
+    free(host->chunks);
     environment_free(&host->environment);
     library_close(&host->library);
     free(host);

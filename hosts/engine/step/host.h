@@ -29,18 +29,23 @@ struct segment {
     struct side in, out;
 };
 
+/* A chunk's segments, and the sets of its slots. */
+struct host_chunk {
+    struct segment *segments;
+    int n_segments;
+    struct set slots[MAX_SLOTS];
+};
+
 struct host {
     struct trainer *trainer;
     struct library library;
     const gh_api *gh;
     gh_session *session;
-    struct segment *segments;
-    int n_segments;
+    struct host_chunk *chunks; /* one for each of the trainer's */
     bool lends_experts; /* the library knows the ranks that divide the experts:
                            they record exchanges together, and agree on one
                            order */
     uint32_t banks[MAX_LENGTHS]; /* for each length; 0 if there is only one */
-    struct set slots[MAX_SLOTS];
     int shape;        /* of the current pass */
     bool hook_failed; /* a call of offload.h failed in this pass */
     uint64_t wgrad_replays;
@@ -48,6 +53,12 @@ struct host {
     char error[512];
     struct environment environment;
 };
+
+/* The chunk that runs. */
+static inline struct host_chunk *host_chunk(const struct host *host)
+{
+    return &host->chunks[host->trainer->chunk->index];
+}
 
 /* Loads the library and opens a session for the trainer's model.  Returns NULL
  * with one sentence in error. */

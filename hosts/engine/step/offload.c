@@ -28,7 +28,7 @@ static bool is_same_group(const struct saved *a, const struct saved *b)
 
 static uint32_t layer_of(const struct host *host, const struct saved *saved)
 {
-    return (uint32_t)host->trainer->model.parts[saved->last].layer;
+    return (uint32_t)host->trainer->chunk->model.parts[saved->last].layer;
 }
 
 static int fail(struct host *host, const char *call, gh_status status,
@@ -44,7 +44,8 @@ static int place(struct host *host, const struct set *set, int first, int n,
                  bool forward)
 {
     const struct saved *saved = &set->saved[first];
-    const size_t *bytes = host->trainer->saved_bytes[host->shape] + first;
+    const size_t *bytes =
+        host->trainer->chunk->saved_bytes[host->shape] + first;
     gh_offload_tensor tensors[GH_MAX_GROUP] = { { NULL, 0 } };
     gh_offload_group group = {
         .struct_size = sizeof(group),

@@ -33,6 +33,7 @@ enum {
     MAX_LENGTHS = 64,
     MAX_CP = 16, /* numbers of ranks that may share a sequence; at most
                     MAX_LENGTHS shapes */
+    MAX_SPLIT = 256, /* parts of a model: stages, times chunks */
     MAX_SLOTS = 64 /* of a session */
 };
 
@@ -55,6 +56,14 @@ struct options {
     bool delay_wgrad; /* weights' gradients are passes of their own, */
     int delay;        /* so many microbatches later */
     bool legacy;      /* everything on the legacy default stream */
+    int pp, vpp;      /* stages, and chunks of each; 0: as 1 */
+    const char *schedule; /* 1f1b, interleaved, zero-bubble or a file; NULL:
+                             1f1b */
+    int group;     /* microbatches that go through a chunk in a row; 0: as
+                      many as there are stages */
+    bool placed_v; /* a file's chunks lie in the shape of a V */
+    int split[MAX_SPLIT]; /* layers of each part of the model */
+    int n_split;          /* 0: as even as possible */
     double lr;
     int warmup;
     struct ranks *ranks; /* this one and the others; NULL: there are no
@@ -72,6 +81,17 @@ struct options {
                              engine */
     bool no_family; /* the library knows layers only by their kinds */
 };
+
+/* Stages of the pipeline. */
+static inline int options_pp(const struct options *options)
+{
+    return options->pp > 1 ? options->pp : 1;
+}
+
+static inline int options_vpp(const struct options *options)
+{
+    return options->vpp > 1 ? options->vpp : 1;
+}
 
 /* Whether the mode hides exchanges of tokens. */
 static inline bool mode_overlaps(enum mode mode)

@@ -129,7 +129,7 @@ static int run_parts(struct host *host, int forward, int backward)
 static int run_pair(struct trainer *trainer, int forward, int backward,
                     int count)
 {
-    const int last = trainer->model.n_parts - 1;
+    const int last = trainer->chunk->model.n_parts - 1;
 
     if (backward != NONE) {
         embedding_head_before_backward(trainer, backward);
@@ -144,13 +144,13 @@ static int run_pair(struct trainer *trainer, int forward, int backward,
         return -1;
     }
     if (forward != NONE) {
-        struct flight *flight = &trainer->flights[forward];
+        struct flight *flight = &trainer->chunk->flights[forward];
 
         flight->out = set_part_out(flight->set, last);
         embedding_head_after_forward(trainer, forward, count);
     }
     if (backward != NONE) {
-        struct flight *flight = &trainer->flights[backward];
+        struct flight *flight = &trainer->chunk->flights[backward];
 
         embedding_head_after_backward(trainer, backward,
                                       set_part_gradient(flight->set, 0));

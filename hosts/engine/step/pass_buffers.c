@@ -70,10 +70,10 @@ static uint32_t segment_of(const struct host *host, int part)
 {
     int i = 0;
 
-    while (host->segments[i].last < part) {
+    while (host_chunk(host)->segments[i].last < part) {
         i++;
     }
-    return host->segments[i].index;
+    return host_chunk(host)->segments[i].index;
 }
 
 /* Finds what earlier segments of this direction have handed over: forward what
@@ -81,7 +81,7 @@ static uint32_t segment_of(const struct host *host, int part)
 static int find_inputs(struct host *host, struct pass *pass)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);
-    const struct set *set = host->trainer->flights[pass->microbatch].set;
+    const struct set *set = host->trainer->chunk->flights[pass->microbatch].set;
     const bool forward = pass->direction == GH_FORWARD;
     const struct side *side =
         forward ? &pass->segment->in : &pass->segment->out;
@@ -111,7 +111,7 @@ static void add_kept(const struct host *host, struct pass *pass,
                      const struct side *side, bool gradients)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);
-    const struct set *set = host->trainer->flights[pass->microbatch].set;
+    const struct set *set = host->trainer->chunk->flights[pass->microbatch].set;
 
     for (int i = 0; i < side->n; i++) {
         gh_buffer list[MAX_BORDER];
@@ -128,10 +128,10 @@ static void add_kept(const struct host *host, struct pass *pass,
 static void add_documents(const struct host *host, struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
-    const int *offsets = trainer->flights[pass->microbatch].offsets;
+    const int *offsets = trainer->chunk->flights[pass->microbatch].offsets;
     const gh_buffer buffer = {
         .address = (void *)(uintptr_t)offsets,
-        .bytes = (uint64_t)config_offsets(&trainer->model.config) *
+        .bytes = (uint64_t)config_offsets(&trainer->chunk->model.config) *
                  sizeof(int),
     };
 
@@ -146,8 +146,9 @@ int pass_add_x(struct host *host, struct pass *pass)
 
     pass->x_input = (int)pass->n_inputs;
     if (pass->segment->first == 0) {
-        add_loose_input(host, pass,
-                        row_block(trainer, trainer->x, pass->microbatch));
+        add_loose_input(
+            host, pass,
+            row_block(trainer, trainer->chunk->x, pass->microbatch));
         if (pass->direction == GH_FORWARD) {
             add_documents(host, pass);
         }
@@ -165,9 +166,10 @@ int pass_add_dy(struct host *host, struct pass *pass)
     const struct trainer *trainer = host->trainer;
 
     pass->dy_input = (int)pass->n_inputs;
-    if (pass->segment->last == trainer->model.n_parts - 1) {
-        add_loose_input(host, pass,
-                        row_block(trainer, trainer->d_head, pass->microbatch));
+    if (pass->segment->last == trainer->chunk->model.n_parts - 1) {
+        add_loose_input(
+            host, pass,
+            row_block(trainer, trainer->chunk->d_head, pass->microbatch));
         return 0;
     }
     if (pass->direction == GH_BACKWARD) {
@@ -191,7 +193,7 @@ static void add_gradient(const struct host *host, struct pass *pass,
         return;
     }
     pass->outputs[pass->n_outputs++] = (gh_buffer){
-        .address = host->trainer->model.g + range.first,
+        .address = host->trainer->chunk->model.g + range.first,
         .bytes = range.count * sizeof(float),
         .flags = GH_BUFFER_UPDATED,
     };
@@ -201,7 +203,7 @@ static void add_gradient(const struct host *host, struct pass *pass,
 static void name_tensors(const struct host *host, struct pass *pass)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);
-    const struct set *set = host->trainer->flights[pass->microbatch].set;
+    const struct set *set = host->trainer->chunk->flights[pass->microbatch].set;
     const struct side *out = &pass->segment->out;
     gh_buffer list[MAX_BORDER];
 
@@ -216,7 +218,7 @@ static void name_tensors(const struct host *host, struct pass *pass)
 static void name_gradients(const struct host *host, struct pass *pass)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);
-    const struct set *set = host->trainer->flights[pass->microbatch].set;
+    const struct set *set = host->trainer->chunk->flights[pass->microbatch].set;
     const struct segment *segment = pass->segment;
     gh_buffer list[MAX_BORDER];
 
@@ -242,7 +244,7 @@ static void name_gradients(const struct host *host, struct pass *pass)
 
 void pass_name_outputs(const struct host *host, struct pass *pass)
 {
-    const struct model *model = &host->trainer->model;
+    const struct model *model = &host->trainer->chunk->model;
     const struct segment *segment = pass->segment;
 
     pass->n_outputs = 0;

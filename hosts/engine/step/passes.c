@@ -23,7 +23,7 @@ static int take_set(struct host *host, const gh_decision *decision,
                     int microbatch)
 {
     struct trainer *trainer = host->trainer;
-    struct flight *flight = &trainer->flights[microbatch];
+    struct flight *flight = &trainer->chunk->flights[microbatch];
     struct set *set;
 
     if (flight->set != NULL) {
@@ -48,12 +48,13 @@ static int take_set(struct host *host, const gh_decision *decision,
         return -1;
     }
 
-    set = &host->slots[decision->slot];
+    set = &host_chunk(host)->slots[decision->slot];
     if (set->memory == NULL) {
         gh_error err = { "" };
 
         (void)host->gh->layer_cancel(host->session, &err);
-        return set_init(set, &trainer->model, trainer->dev) == 0 ? 1 : -1;
+        return set_init(set, &trainer->chunk->model, trainer->dev) == 0 ? 1
+                                                                        : -1;
     }
     flight->set = set;
     flight->slot = decision->slot;
@@ -81,9 +82,9 @@ static int run_parts(struct host *host, const struct pass *pass,
     const struct work work = {
         .queue = { .dev = trainer->dev, .stream = decision->stream },
         .model = model_of(trainer, pass->microbatch),
-        .set = trainer->flights[pass->microbatch].set,
-        .offsets = trainer->flights[pass->microbatch].offsets,
-        .hooks = trainer->model.offload != 0 ? &hooks : NULL,
+        .set = trainer->chunk->flights[pass->microbatch].set,
+        .offsets = trainer->chunk->flights[pass->microbatch].offsets,
+        .hooks = trainer->chunk->model.offload != 0 ? &hooks : NULL,
         .comm = comm_of(trainer, pass->microbatch),
         .ep = ranks_ep(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
@@ -113,7 +114,7 @@ static const float *take_replayed(const struct host *host,
     float *result = decision->outputs[0].address;
 
     if (pass->direction == GH_FORWARD) {
-        set_place_out(host->trainer->flights[pass->microbatch].set,
+        set_place_out(host->trainer->chunk->flights[pass->microbatch].set,
                       pass->segment->last, result);
     }
     return result;
@@ -122,7 +123,7 @@ static const float *take_replayed(const struct host *host,
 static uint32_t flags_of(const struct host *host, const struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
-    const bool nothing_later = trainer->model.delay_wgrad &&
+    const bool nothing_later = trainer->chunk->model.delay_wgrad &&
                                pass->direction == GH_BACKWARD &&
                                !pass->leaves_wgrad;
     const bool shared =
@@ -229,7 +230,7 @@ static struct pass pass_of(const struct host *host, int segment,
                            gh_direction direction, int microbatch)
 {
     const struct trainer *trainer = host->trainer;
-    const struct segment *which = &host->segments[segment];
+    const struct segment *which = &host_chunk(host)->segments[segment];
 
     return (struct pass){
         .segment = which,
@@ -238,7 +239,7 @@ static struct pass pass_of(const struct host *host, int segment,
         .stream = direction == GH_WGRAD ? stream_of_wgrad(trainer)
                                         : stream_of(trainer, microbatch),
         .leaves_wgrad = direction == GH_BACKWARD &&
-                        trainer->model.delay_wgrad && which->has_wgrad,
+                        trainer->chunk->model.delay_wgrad && which->has_wgrad,
         .x_input = -1,
         .dy_input = -1,
     };
@@ -254,6 +255,7 @@ static int give_documents(struct host *host, int microbatch)
     const gh_packed packed = {
         .struct_size = sizeof(packed),
         .bank = host->banks[trainer->shape_of[microbatch]],
+        .chunk = (uint32_t)trainer->chunk->index,
         .microbatch = (uint32_t)microbatch,
         .stream = stream_of(trainer, microbatch),
         .n_sequences = (uint32_t)packing->n,
@@ -271,7 +273,8 @@ static int give_documents(struct host *host, int microbatch)
     if (status != GH_OK) {
         return host_fail(host, "gh_packed_set", status, &err);
     }
-    trainer->flights[microbatch].offsets = buffers.cu_seqlens_padded.address;
+    trainer->chunk->flights[microbatch].offsets =
+        buffers.cu_seqlens_padded.address;
     return 0;
 }
 
@@ -314,7 +317,7 @@ static int run_backward(struct host *host, struct pass *pass,
  * everything in the set; other parts read what their backward has read. */
 static int run_wgrad(struct host *host, struct pass *pass)
 {
-    const struct model *model = &host->trainer->model;
+    const struct model *model = &host->trainer->chunk->model;
     const struct segment *segment = pass->segment;
     const float *none = NULL;
 
@@ -334,14 +337,14 @@ int passes_forward(struct host *host, int microbatch)
     if (passes_begin(host, microbatch) != 0) {
         return -1;
     }
-    for (int i = 0; i < host->n_segments; i++) {
+    for (int i = 0; i < host_chunk(host)->n_segments; i++) {
         struct pass pass = pass_of(host, i, GH_FORWARD, microbatch);
 
         if (run_forward(host, &pass, &x) != 0 || flush(host) != 0) {
             return -1;
         }
     }
-    host->trainer->flights[microbatch].out = x;
+    host->trainer->chunk->flights[microbatch].out = x;
     return 0;
 }
 
@@ -349,7 +352,7 @@ int passes_backward(struct host *host, int microbatch, const float **dx_p)
 {
     const float *dy = NULL;
 
-    for (int i = host->n_segments - 1; i >= 0; i--) {
+    for (int i = host_chunk(host)->n_segments - 1; i >= 0; i--) {
         struct pass pass = pass_of(host, i, GH_BACKWARD, microbatch);
 
         if (run_backward(host, &pass, &dy) != 0) {
@@ -362,7 +365,7 @@ int passes_backward(struct host *host, int microbatch, const float **dx_p)
 
 int passes_wgrad(struct host *host, int microbatch)
 {
-    for (int i = host->n_segments - 1; i >= 0; i--) {
+    for (int i = host_chunk(host)->n_segments - 1; i >= 0; i--) {
         struct pass pass = pass_of(host, i, GH_WGRAD, microbatch);
 
         if (pass.segment->has_wgrad && run_wgrad(host, &pass) != 0) {
@@ -377,7 +380,7 @@ int passes_wgrad(struct host *host, int microbatch)
 static bool node_leaves_wgrad(const struct host *host,
                               const gh_overlap_node *node)
 {
-    const struct model *model = &host->trainer->model;
+    const struct model *model = &host->trainer->chunk->model;
     const int first = model_part(model, (int)node->layer,
                                  (enum part_kind)node->first_part);
     const int last = model_part(model, (int)node->layer,

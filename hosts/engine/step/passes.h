@@ -14,8 +14,8 @@ int passes_begin(struct host *host, int microbatch);
 /* Runs the segments of one node, on its stream.  Returns 0, or -1: host_error()
  * or dev->error. */
 int passes_node(struct host *host, const gh_overlap_node *node);
-/* Runs all parts of a microbatch forward.  Fills trainer->flights[microbatch].
- * Returns 0, or -1: host_error(). */
+/* Runs all parts of a microbatch forward.  Fills
+ * trainer->chunk->flights[microbatch]. Returns 0, or -1: host_error(). */
 int passes_forward(struct host *host, int microbatch);
 /* Runs all parts backward.  *dx_p is the gradient of what the first part read.
  * Returns as passes_forward() does. */

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(RANKS_GROUPS + 3 <= COMM_MOST, "all are aborted at once");
+_Static_assert(RANKS_GROUPS + 5 + 2 * LINKS <= COMM_MOST,
+               "all are aborted at once");
 
 enum {
     ABORT_S = 5 /* time for a process to free its memory before it is ended */
@@ -62,26 +63,108 @@ int ranks_divide(struct ranks *ranks, int ep)
     }
     ranks->exchange = (struct exchange){ .comm = &ranks->experts,
                                          .watch = &ranks->watch };
-    return ranks->n == ep ? 0
-                          : comm_split(&ranks->same_experts, &ranks->world,
-                                       ranks->rank % ep);
+    return ranks_count(ranks) == ep
+               ? 0
+               : comm_split(&ranks->same_experts, &ranks->world,
+                            ranks_stage(ranks) * ep + ranks->rank % ep);
+}
+
+/* Links each stage to the next one of a way.  The ends are linked only if
+ * `round`. */
+static int link_up(struct ranks *ranks, enum link way, bool round)
+{
+    const int pp = ranks->pp, stage = ranks_stage(ranks);
+
+    for (int i = 0; i < pp; i++) {
+        const int to = (i + (way == LINK_UP ? 1 : pp - 1)) % pp;
+        const bool is_end = i == (way == LINK_UP ? pp - 1 : 0);
+        struct comm none = { .dev = ranks->dev };
+        struct comm *comm = stage == i    ? &ranks->to[way]
+                            : stage == to ? &ranks->from[way]
+                                          : &none;
+
+        if ((!is_end || round) &&
+            comm_split(comm, &ranks->world,
+                       comm == &none ? COMM_NO_COLOR : ranks_number(ranks)) !=
+                0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int ranks_line_up(struct ranks *ranks, int pp, bool round)
+{
+    if (pp <= 1) {
+        return 0;
+    }
+    ranks->pp = pp;
+    if (ranks_count(ranks) > 1 &&
+        comm_split(&ranks->stage, &ranks->world, ranks_stage(ranks)) != 0) {
+        return -1;
+    }
+    return comm_split(&ranks->line, &ranks->world, ranks_number(ranks)) == 0 &&
+                   link_up(ranks, LINK_UP, round) == 0
+               ? link_up(ranks, LINK_DOWN, round)
+               : -1;
+}
+
+/* Memory is freed at the end, and taken while no rank waits for another: either
+ * may wait for all that runs. */
+static int make_summed(struct ranks *ranks, size_t count)
+{
+    if (ranks->n_summed < count) {
+        device_free(ranks->dev, ranks->summed);
+        ranks->summed = device_alloc(ranks->dev, count * sizeof(float));
+        ranks->n_summed = count;
+    }
+    return ranks_barrier(ranks);
+}
+
+int ranks_sum_line(void *user, float *data, size_t count)
+{
+    struct ranks *ranks = user;
+    struct device *dev = ranks->dev;
+    const size_t bytes = count * sizeof(*data);
+    float *copy;
+
+    if (make_summed(ranks, count) != 0) {
+        return -1;
+    }
+    copy = ranks->summed;
+    DEVICE_CALL(dev, cuMemcpyHtoDAsync, device_address(copy), data, bytes,
+                ranks->stream);
+    comm_sum(&ranks->line, copy, count, ranks->stream);
+    DEVICE_CALL(dev, cuMemcpyDtoHAsync, data, device_address(copy), bytes,
+                ranks->stream);
+    return comm_synchronize(&ranks->line, ranks->stream, &ranks->watch);
+}
+
+/* The ranks that have the same layers; NULL: there are no others. */
+static const struct comm *same_layers(const struct ranks *ranks)
+{
+    if (ranks == NULL || ranks_count(ranks) == 1) {
+        return NULL;
+    }
+    return ranks_pp(ranks) == 1 ? &ranks->world : &ranks->stage;
 }
 
 void ranks_sum(const struct ranks *ranks, const struct model *model,
                CUstream stream)
 {
+    const struct comm *comm = same_layers(ranks);
     const struct range experts = model->experts;
     const size_t after = experts.first + experts.count;
 
-    if (ranks == NULL) {
+    if (comm == NULL) {
         return;
     }
     if (experts.count == 0) {
-        comm_sum(&ranks->world, model->g, model->n, stream);
+        comm_sum(comm, model->g, model->n, stream);
         return;
     }
-    comm_sum(&ranks->world, model->g, experts.first, stream);
-    comm_sum(&ranks->world, model->g + after, model->n - after, stream);
+    comm_sum(comm, model->g, experts.first, stream);
+    comm_sum(comm, model->g + after, model->n - after, stream);
     if (ranks->same_experts.handle != NULL) {
         comm_sum(&ranks->same_experts, model->g + experts.first, experts.count,
                  stream);
@@ -100,12 +183,19 @@ void ranks_close(struct ranks *ranks)
     }
     comm_destroy(&ranks->same_experts);
     comm_destroy(&ranks->experts);
+    for (int i = 0; i < LINKS; i++) {
+        comm_destroy(&ranks->to[i]);
+        comm_destroy(&ranks->from[i]);
+    }
+    comm_destroy(&ranks->line);
+    comm_destroy(&ranks->stage);
     comm_destroy(&ranks->world);
     if (ranks->stream != NULL) {
         (void)dev->drv.cuStreamDestroy(ranks->stream);
     }
     device_free(dev, ranks->mine);
     device_free(dev, ranks->all);
+    device_free(dev, ranks->summed);
     device_free_host(dev, ranks->mine_host);
     device_free_host(dev, ranks->all_host);
     memset(ranks, 0, sizeof(*ranks));
@@ -114,9 +204,14 @@ void ranks_close(struct ranks *ranks)
 void ranks_let_go(struct ranks *ranks)
 {
     struct comm *all[COMM_MOST] = { &ranks->world, &ranks->experts,
-                                    &ranks->same_experts };
-    int n = 3;
+                                    &ranks->same_experts, &ranks->stage,
+                                    &ranks->line };
+    int n = 5;
 
+    for (int i = 0; i < LINKS; i++) {
+        all[n++] = &ranks->to[i];
+        all[n++] = &ranks->from[i];
+    }
     for (int i = 0; i < ranks->n_groups; i++) {
         all[n++] = &ranks->groups[i];
     }

@@ -23,6 +23,13 @@ enum {
                            once */
 };
 
+/* The ways of messages: to the stage after, and to the stage before. */
+enum link {
+    LINK_UP,
+    LINK_DOWN,
+    LINKS
+};
+
 struct ranks {
     struct device *dev;
     int rank, n;
@@ -34,11 +41,19 @@ struct ranks {
     struct comm groups[RANKS_GROUPS]; /* with this rank, one for each such
                                          number */
     int n_groups;
+    int pp; /* stages of the pipeline; 0: as 1.  Neighbours are of one stage */
+    struct comm stage; /* the ranks of this stage; or none: all are */
+    struct comm line;  /* a rank of each stage, that train on the same
+                          text; or none */
+    struct comm to[LINKS], from[LINKS]; /* messages of each way go to one
+                                           stage and come from another */
     struct comm experts;      /* those that divide the experts; or none */
     struct comm same_experts; /* those that have the same; or none */
     struct exchange exchange; /* between the ranks of `experts` */
     CUstream stream; /* for what ranks tell each other between steps */
     void *mine, *all;           /* device */
+    float *summed;              /* device: of ranks_sum_line() */
+    size_t n_summed;
     void *mine_host, *all_host; /* pinned */
 };
 
@@ -53,6 +68,13 @@ int ranks_split(struct ranks *ranks, const int *sizes, int n);
  * has another part of the experts, and every ep-th rank has the same part.  All
  * ranks must call it.  Returns 0, or -1: dev->error. */
 int ranks_divide(struct ranks *ranks, int ep);
+/* Makes the groups of a pipeline of `pp` stages, whose ends are linked too if
+ * `round`.  `pp` divides the number of ranks.  All ranks must call it.  Returns
+ * 0, or -1: dev->error. */
+int ranks_line_up(struct ranks *ranks, int pp, bool round);
+/* Sums numbers on the host over all stages; `user` are the ranks.  All ranks
+ * must call it.  Returns 0, or -1: dev->error. */
+int ranks_sum_line(void *user, float *data, size_t count);
 /* Graphs that hold its operations must be destroyed before. */
 void ranks_close(struct ranks *ranks);
 /* Ends what waits in any communicator, and destroys the communicators. */
@@ -83,14 +105,25 @@ static inline struct exchange *ranks_ep(struct ranks *ranks)
                                                          : &ranks->exchange;
 }
 
+static inline int ranks_pp(const struct ranks *ranks)
+{
+    return ranks == NULL || ranks->pp == 0 ? 1 : ranks->pp;
+}
+
+/* How many ranks train on different text, and which of them this is. */
 static inline int ranks_count(const struct ranks *ranks)
 {
-    return ranks == NULL ? 1 : ranks->n;
+    return ranks == NULL ? 1 : ranks->n / ranks_pp(ranks);
 }
 
 static inline int ranks_number(const struct ranks *ranks)
 {
-    return ranks == NULL ? 0 : ranks->rank;
+    return ranks == NULL ? 0 : ranks->rank % ranks_count(ranks);
+}
+
+static inline int ranks_stage(const struct ranks *ranks)
+{
+    return ranks == NULL ? 0 : ranks->rank / ranks_count(ranks);
 }
 
 #endif

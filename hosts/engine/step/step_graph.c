@@ -48,9 +48,9 @@ static int fill_pool(struct trainer *trainer, int count)
     const int most = options_sets(trainer->options);
     const int wanted = count < most ? count : most;
 
-    pool_begin_step(&trainer->pool);
+    pool_begin_step(&trainer->chunk->pool);
     for (int i = 0; i < wanted; i++) {
-        if (pool_lease(&trainer->pool) == NULL) {
+        if (pool_lease(&trainer->chunk->pool) == NULL) {
             return -1;
         }
     }

@@ -8,6 +8,7 @@
 #include "step/exchanger.h"
 #include "step/host.h"
 #include "step/overlap.h"
+#include "step/pipeline.h"
 #include "step/cp_batches.h"
 #include "step/schedule.h"
 #include "step/step_graph.h"
@@ -118,6 +119,14 @@ struct step_news {
     uint64_t stop; /* no rank goes on after this step */
 };
 
+/* The rank that has the losses of text `number`: of the stage with the head. */
+static int losses_from(const struct trainer *trainer, int number)
+{
+    return pipeline_head_stage(trainer->options) *
+               ranks_count(trainer->options->ranks) +
+           number;
+}
+
 /* Makes the loss the mean of all ranks, added in their order.  Returns 0, or
  * -1: dev->error. */
 static int share_step(struct trainer *trainer, struct result *result, int step)
@@ -136,11 +145,15 @@ static int share_step(struct trainer *trainer, struct result *result, int step)
     }
     result->tokens[step] = 0;
     for (int i = 0; i < ranks->n; i++) {
-        sum += all[i].loss;
-        result->tokens[step] += all[i].tokens;
         result->stopped = result->stopped || all[i].stop != 0;
     }
-    result->loss[step] = sum / ranks->n;
+    for (int i = 0; i < ranks_count(ranks); i++) {
+        const struct step_news *news = &all[losses_from(trainer, i)];
+
+        sum += news->loss;
+        result->tokens[step] += news->tokens;
+    }
+    result->loss[step] = sum / ranks_count(ranks);
     return 0;
 }
 
@@ -154,7 +167,7 @@ static int share_end(struct trainer *trainer, struct result *result,
     const uint64_t mine[3] = { result->weights_hash, experts, result->told };
     uint64_t all[RANKS_MOST][3];
 
-    result->ranks = ranks_count(ranks);
+    result->ranks = ranks == NULL ? 1 : ranks->n;
     if (ranks == NULL) {
         return 0;
     }
@@ -196,8 +209,10 @@ static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
     }
     result = graphs != NULL ? step_graphs_launch(graphs, count)
                             : schedule_step(trainer, count);
-    DEVICE_CALL(dev, cuMemcpyDtoHAsync, trainer->losses_host,
-                device_address(trainer->losses), n * sizeof(float), stream);
+    if (trainer->model.heads) {
+        DEVICE_CALL(dev, cuMemcpyDtoHAsync, trainer->losses_host,
+                    device_address(trainer->losses), n * sizeof(float), stream);
+    }
     return result == 0 && dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
@@ -235,7 +250,7 @@ static int run_step(struct trainer *trainer, struct step_graphs *graphs,
     }
     result->step_ms[step] = milliseconds() - start;
     result->host_ms[step] = issued - start;
-    result->loss[step] = mean_loss(trainer, count);
+    result->loss[step] = trainer->model.heads ? mean_loss(trainer, count) : 0;
     result->tokens[step] = count_tokens(trainer, count);
     for (int i = 0; i < count; i++) {
         result->shaped[trainer->shape_of[i]]++;
@@ -347,7 +362,8 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             result->stopped = result->stopped || options->ranks == NULL;
         }
     }
-    if (model_hash(&trainer->model, &result->weights_hash, &experts) != 0) {
+    if (model_hash(&trainer->model, ranks_sum_line, options->ranks,
+                   &result->weights_hash, &experts) != 0) {
         return -1;
     }
     return share_end(trainer, result, experts);
@@ -401,6 +417,10 @@ int train(const struct options *options, struct device *dev,
         explain(&trainer, error, error_bytes);
         goto out;
     }
+    if (pipeline_open(&trainer) != 0) {
+        explain(&trainer, error, error_bytes);
+        goto out;
+    }
     if (exchanger_open(&exchanger, &trainer, mode, error, error_bytes) != 0) {
         goto out;
     }
@@ -433,6 +453,7 @@ out:
     host_close(trainer.host);
     step_graphs_free(&graphs);
     exchanger_close(&exchanger);
+    pipeline_close(&trainer);
     trainer_free(&trainer);
     return status;
 }

@@ -5,6 +5,8 @@
  */
 #include "step/trainer.h"
 
+#include "step/pipeline_schedule.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,17 +23,9 @@ static void make_streams(struct trainer *trainer)
         }
     }
     DEVICE_CALL(dev, cuEventCreate, &trainer->begin, CU_EVENT_DISABLE_TIMING);
-    for (int i = 0; i < trainer->max_count; i++) {
-        DEVICE_CALL(dev, cuEventCreate, &trainer->done[i],
-                    CU_EVENT_DISABLE_TIMING);
-    }
-    if (!trainer->model.delay_wgrad || trainer->n_streams <= 1) {
-        return;
-    }
-    DEVICE_CALL(dev, cuStreamCreate, &trainer->wgrad, CU_STREAM_NON_BLOCKING);
-    for (int i = 0; i < trainer->max_count; i++) {
-        DEVICE_CALL(dev, cuEventCreate, &trainer->added[i],
-                    CU_EVENT_DISABLE_TIMING);
+    if (trainer->model.delay_wgrad && trainer->n_streams > 1) {
+        DEVICE_CALL(dev, cuStreamCreate, &trainer->wgrad,
+                    CU_STREAM_NON_BLOCKING);
     }
 }
 
@@ -70,10 +64,7 @@ static void make_buffers(struct trainer *trainer)
     const size_t n = (size_t)trainer->max_count;
     const size_t rows = (size_t)config_rows(config);
     const size_t columns = (size_t)trainer_columns(trainer);
-    const size_t hidden = n * rows * (size_t)config->hidden * sizeof(float);
 
-    trainer->x = device_alloc(dev, hidden);
-    trainer->d_head = device_alloc(dev, hidden);
     trainer->tokens = device_alloc(dev, n * columns * rows * sizeof(int));
     trainer->tokens_host =
         device_alloc_host(dev, n * columns * rows * sizeof(int));
@@ -94,34 +85,84 @@ static void make_shapes(struct trainer *trainer)
         trainer->n_shapes = i + 1;
         (void)model_view(&trainer->shapes[i], &trainer->model,
                          options_length(options, i), options_cp(options, i));
-        if (set_measure_saved(&trainer->shapes[i], &trainer->saved_bytes[i]) !=
-            0) {
-            (void)device_check(trainer->dev, "malloc",
-                               CUDA_ERROR_OUT_OF_MEMORY);
+    }
+}
+
+static void make_events(struct trainer *trainer, CUevent *events)
+{
+    for (int i = 0; i < trainer->max_count; i++) {
+        DEVICE_CALL(trainer->dev, cuEventCreate, &events[i],
+                    CU_EVENT_DISABLE_TIMING);
+    }
+}
+
+static int no_memory(struct trainer *trainer)
+{
+    return device_check(trainer->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* Makes a chunk, once there is all that it uses. */
+static int make_chunk(struct trainer *trainer, struct chunk *chunk)
+{
+    struct device *dev = trainer->dev;
+    const size_t n = (size_t)trainer->max_count;
+    const struct config *config = &trainer->model.config;
+    const size_t hidden = n * (size_t)config_rows(config) *
+                          (size_t)config->hidden * sizeof(float);
+
+    model_view_chunk(&chunk->model, &trainer->model, chunk->index);
+    pool_init(&chunk->pool, &chunk->model, dev);
+    chunk->flights = calloc(n, sizeof(*chunk->flights));
+    chunk->done = calloc(n, sizeof(CUevent));
+    chunk->added = calloc(n, sizeof(CUevent));
+    if (chunk->flights == NULL || chunk->done == NULL || chunk->added == NULL) {
+        return no_memory(trainer);
+    }
+    for (int i = 0; i < trainer->n_shapes; i++) {
+        model_view_chunk(&chunk->shapes[i], &trainer->shapes[i], chunk->index);
+        if (set_measure_saved(&chunk->shapes[i], &chunk->saved_bytes[i]) != 0) {
+            return no_memory(trainer);
         }
     }
+    chunk->x = device_alloc(dev, hidden);
+    chunk->d_head = device_alloc(dev, hidden);
+    make_events(trainer, chunk->done);
+    if (trainer->wgrad != NULL) {
+        make_events(trainer, chunk->added);
+    }
+    return dev->code == CUDA_SUCCESS ? 0 : -1;
+}
+
+static int make_chunks(struct trainer *trainer)
+{
+    for (int i = 0; i < trainer->n_chunks; i++) {
+        trainer->chunks[i].index = i;
+        if (make_chunk(trainer, &trainer->chunks[i]) != 0) {
+            return -1;
+        }
+    }
+    return 0;
 }
 
 int trainer_init(struct trainer *trainer, const struct options *options,
                  enum mode mode, struct device *dev)
 {
+    struct config config = options->config;
+
     memset(trainer, 0, sizeof(*trainer));
     trainer->dev = dev;
     trainer->options = options;
     trainer->max_count = options_max_count(options);
-    pool_init(&trainer->pool, &trainer->model, dev);
-
-    trainer->done = calloc((size_t)trainer->max_count, sizeof(*trainer->done));
-    trainer->added =
-        calloc((size_t)trainer->max_count, sizeof(*trainer->added));
-    trainer->flights =
-        calloc((size_t)trainer->max_count, sizeof(*trainer->flights));
+    pipeline_share(options, &config);
+    trainer->n_chunks = options_vpp(options);
+    trainer->chunks =
+        calloc((size_t)trainer->n_chunks, sizeof(*trainer->chunks));
+    trainer->chunk = trainer->chunks;
     trainer->shape_of =
         calloc((size_t)trainer->max_count, sizeof(*trainer->shape_of));
-    if (trainer->shape_of == NULL || trainer->done == NULL || trainer->added == NULL ||
-        trainer->flights == NULL ||
-        model_init(&trainer->model, &options->config) != 0) {
-        return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    if (trainer->shape_of == NULL || trainer->chunks == NULL ||
+        model_init(&trainer->model, &config) != 0) {
+        return no_memory(trainer);
     }
     trainer->overlaps = mode_overlaps(mode);
     trainer->model.delay_wgrad = mode_delays_wgrad(options, mode);
@@ -130,6 +171,9 @@ int trainer_init(struct trainer *trainer, const struct options *options,
     make_shapes(trainer);
     make_buffers(trainer);
     make_streams(trainer);
+    if (make_chunks(trainer) != 0) {
+        return -1;
+    }
     /* A copy from pageable memory may return before its last bytes have
      * arrived, and the engine's streams do not wait for the default one.  The
      * whole context must not be waited for, because another rank may use it
@@ -148,6 +192,21 @@ static void free_events(struct trainer *trainer, CUevent *events)
     free(events);
 }
 
+static void free_chunk(struct trainer *trainer, struct chunk *chunk)
+{
+    struct device *dev = trainer->dev;
+
+    free_events(trainer, chunk->done);
+    free_events(trainer, chunk->added);
+    device_free(dev, chunk->x);
+    device_free(dev, chunk->d_head);
+    pool_free(&chunk->pool);
+    for (int i = 0; i < trainer->n_shapes; i++) {
+        free(chunk->saved_bytes[i]);
+    }
+    free(chunk->flights);
+}
+
 void trainer_free(struct trainer *trainer)
 {
     struct device *dev = trainer->dev;
@@ -161,10 +220,6 @@ void trainer_free(struct trainer *trainer)
     if (trainer->begin != NULL) {
         (void)dev->drv.cuEventDestroy(trainer->begin);
     }
-    free_events(trainer, trainer->done);
-    free_events(trainer, trainer->added);
-    device_free(dev, trainer->x);
-    device_free(dev, trainer->d_head);
     device_free(dev, trainer->tokens);
     device_free_host(dev, trainer->tokens_host);
     device_free(dev, trainer->offsets);
@@ -173,13 +228,14 @@ void trainer_free(struct trainer *trainer)
     free(trainer->packings);
     device_free(dev, trainer->losses);
     device_free_host(dev, trainer->losses_host);
-    pool_free(&trainer->pool);
+    for (int i = 0; trainer->chunks != NULL && i < trainer->n_chunks; i++) {
+        free_chunk(trainer, &trainer->chunks[i]);
+    }
     for (int i = 0; i < trainer->n_shapes; i++) {
         model_view_free(&trainer->shapes[i]);
-        free(trainer->saved_bytes[i]);
     }
     model_free(&trainer->model);
-    free(trainer->flights);
+    free(trainer->chunks);
     free(trainer->shape_of);
 }
 
@@ -190,7 +246,7 @@ void trainer_wait_done(const struct trainer *trainer, CUstream stream,
 {
     if (stream_of(trainer, microbatch) != stream) {
         DEVICE_CALL(trainer->dev, cuStreamWaitEvent, stream,
-                    trainer->done[microbatch], CU_EVENT_WAIT_DEFAULT);
+                    trainer->chunk->done[microbatch], CU_EVENT_WAIT_DEFAULT);
     }
 }
 
@@ -202,14 +258,14 @@ void trainer_wait_end(const struct trainer *trainer, CUstream stream,
         return;
     }
     DEVICE_CALL(trainer->dev, cuStreamWaitEvent, stream,
-                trainer->added[microbatch], CU_EVENT_WAIT_DEFAULT);
+                trainer->chunk->added[microbatch], CU_EVENT_WAIT_DEFAULT);
 }
 
 int trainer_lease(struct trainer *trainer, int microbatch, CUstream stream)
 {
-    struct flight *flight = &trainer->flights[microbatch];
+    struct flight *flight = &trainer->chunk->flights[microbatch];
 
-    flight->pooled = pool_lease(&trainer->pool);
+    flight->pooled = pool_lease(&trainer->chunk->pool);
     if (flight->pooled == NULL) {
         return -1;
     }

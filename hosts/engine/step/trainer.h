@@ -15,6 +15,7 @@
 #include "step/text.h"
 
 struct host;
+struct pipeline;
 
 /* A microbatch under way in a step. */
 struct flight {
@@ -22,40 +23,58 @@ struct flight {
     struct pooled *pooled; /* the source of the set; NULL: a slot */
     uint32_t slot;
     const float *out; /* what the last part wrote */
+    const float *dx;  /* the gradient of what the first part read */
+    int ended; /* how many backwards of the chunk had ended with its own; 0:
+                  it has not */
     const int *offsets; /* device: of documents; NULL: no documents */
+};
+
+/* A run of the model's layers, and the microbatches in it: all layers, or a
+ * chunk of a stage of a pipeline. */
+struct chunk {
+    int index;
+    struct model model; /* for the longest sequences; sets are made for it */
+    struct model shapes[MAX_LENGTHS]; /* the same for each shape */
+    size_t *saved_bytes[MAX_LENGTHS]; /* of each shape: set_measure_saved() */
+    struct pool pool;
+
+    /* one for each microbatch of a step */
+    struct flight *flights;
+    int n_ended;    /* backwards of the step, in a pipeline */
+    CUevent *done;  /* its backward is issued */
+    CUevent *added; /* its gradients of weights are issued; if those are
+                       delayed on a stream of their own */
+    float *x;       /* device: what its first part reads */
+    float *d_head;  /* device: what its last part's backward reads */
 };
 
 struct trainer {
     struct device *dev;
     const struct options *options;
-    struct model model; /* for the longest sequences; sets are made for it */
+    struct model model; /* for the longest sequences, with all chunks */
     struct model shapes[MAX_LENGTHS]; /* the same for each shape */
     int n_shapes;
-    size_t *saved_bytes[MAX_LENGTHS]; /* of each shape: set_measure_saved() */
-    struct pool pool;
+    struct chunk *chunks;
+    int n_chunks;
+    struct chunk *chunk; /* the one that runs */
     int max_count;
     bool overlaps; /* microbatches run in pairs: overlap.h */
 
     CUstream streams[MAX_STREAMS];
     int n_streams; /* 0: the legacy default stream, in streams[0] */
     CUevent begin; /* the step's inputs are there, gradients are zero */
-    CUevent *done; /* one for each microbatch: its backward is issued */
-    /* if gradients of weights are delayed */
-    CUstream wgrad; /* their own, if there are several; else NULL */
-    CUevent *added; /* one for each microbatch: its gradients of weights are
-                       issued */
+    CUstream wgrad; /* of delayed gradients of weights, if there are several
+                       streams; else NULL */
 
     /* for every microbatch of a step */
-    struct flight *flights;
     int *shape_of;             /* the number of its shape */
-    float *x;                  /* device: what its first part reads */
-    float *d_head;             /* device: what its last part's backward reads */
     int *tokens, *tokens_host; /* tokens, then targets; if ranks share
                                   sequences, then positions */
     float *losses, *losses_host;
     struct packing *packings; /* their offsets are in offsets_host */
     int *offsets, *offsets_host, *lengths_host; /* of documents; else NULL */
 
+    struct pipeline *pipeline; /* NULL: there is one stage */
     struct host *host; /* in graph mode */
 };
 
@@ -77,11 +96,11 @@ void trainer_wait_end(const struct trainer *trainer, CUstream stream,
  * set's last user.  Returns 0, or -1: dev->error. */
 int trainer_lease(struct trainer *trainer, int microbatch, CUstream stream);
 
-/* The model for sequences as long as the microbatch's. */
+/* The chunk's model for sequences as long as the microbatch's. */
 static inline const struct model *model_of(const struct trainer *trainer,
                                            int microbatch)
 {
-    return &trainer->shapes[trainer->shape_of[microbatch]];
+    return &trainer->chunk->shapes[trainer->shape_of[microbatch]];
 }
 
 /* The communicator of the ranks that share its sequences; NULL: none do. */

@@ -1,0 +1,137 @@
+/*
+ * pipeline.c - see pipeline.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/pipeline.h"
+
+#include "step/microbatch.h"
+#include "step/pipeline_messages.h"
+
+#include <stdlib.h>
+
+struct pipeline {
+    struct messages messages;
+    struct gh_pipeline **schedules; /* by the number of microbatches */
+};
+
+int pipeline_open(struct trainer *trainer)
+{
+    struct pipeline *pipeline;
+
+    if (options_pp(trainer->options) == 1) {
+        return 0;
+    }
+    pipeline = calloc(1, sizeof(*pipeline));
+    trainer->pipeline = pipeline;
+    if (pipeline != NULL) {
+        pipeline->schedules = calloc((size_t)trainer->max_count + 1,
+                                     sizeof(*pipeline->schedules));
+    }
+    if (pipeline == NULL || pipeline->schedules == NULL) {
+        return device_check(trainer->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    return messages_open(&pipeline->messages, trainer);
+}
+
+void pipeline_close(struct trainer *trainer)
+{
+    struct pipeline *pipeline = trainer->pipeline;
+
+    if (pipeline == NULL) {
+        return;
+    }
+    messages_close(&pipeline->messages);
+    for (int i = 0; pipeline->schedules != NULL && i <= trainer->max_count;
+         i++) {
+        gh_pipeline_free(pipeline->schedules[i]);
+    }
+    free(pipeline->schedules);
+    free(pipeline);
+    trainer->pipeline = NULL;
+}
+
+/* Makes the schedule of a number of microbatches when a step first has it. */
+static const struct gh_pipeline *schedule_of(struct trainer *trainer, int count)
+{
+    struct gh_pipeline **schedule = &trainer->pipeline->schedules[count];
+    char text[512];
+
+    if (*schedule == NULL &&
+        pipeline_schedule(trainer->options, count, schedule, text,
+                          sizeof(text)) != 0) {
+        (void)device_fail(trainer->dev, "%s", text);
+    }
+    return *schedule;
+}
+
+/* Lets a backward wait until the gradient is sent that the last microbatch in
+ * its set has left there.  Other sets do not wait for it. */
+static void wait_for_set(const struct trainer *trainer, int microbatch,
+                         int count)
+{
+    const struct flight *flights = trainer->chunk->flights;
+    int last = -1;
+
+    for (int i = 0; i < count; i++) {
+        if (flights[i].set == flights[microbatch].set && flights[i].ended > 0 &&
+            (last < 0 || flights[i].ended > flights[last].ended)) {
+            last = i;
+        }
+    }
+    if (last >= 0) {
+        messages_wait_sent(&trainer->pipeline->messages, last);
+    }
+}
+
+static int backward(struct trainer *trainer, int microbatch, int count)
+{
+    wait_for_set(trainer, microbatch, count);
+    if (microbatch_backward(trainer, microbatch) != 0) {
+        return -1;
+    }
+    trainer->chunk->flights[microbatch].ended = ++trainer->chunk->n_ended;
+    return 0;
+}
+
+static int run(struct trainer *trainer, const struct gh_action *a, int count)
+{
+    struct messages *messages = &trainer->pipeline->messages;
+    const int microbatch = (int)a->microbatch;
+    const bool delays = trainer->model.delay_wgrad;
+    int status;
+
+    trainer->chunk = &trainer->chunks[a->chunk];
+    if (a->kind == GH_ACTION_WEIGHTS) {
+        return delays ? microbatch_wgrad(trainer, microbatch) : 0;
+    }
+    messages_receive(messages, a);
+    status = a->kind == GH_ACTION_FORWARD
+                 ? microbatch_forward(trainer, microbatch, count)
+                 : backward(trainer, microbatch, count);
+    if (status == 0) {
+        messages_send(messages, a);
+    }
+    return status == 0 && delays && a->kind == GH_ACTION_BACKWARD
+               ? microbatch_wgrad(trainer, microbatch)
+               : status;
+}
+
+int pipeline_step(struct trainer *trainer, int count)
+{
+    struct pipeline *pipeline = trainer->pipeline;
+    const struct gh_pipeline *schedule = schedule_of(trainer, count);
+    const struct gh_stage *stage;
+
+    if (schedule == NULL) {
+        return -1;
+    }
+    stage = &schedule->stages[ranks_stage(trainer->options->ranks)];
+    messages_begin_step(&pipeline->messages, schedule);
+    for (uint32_t i = 0; i < stage->n; i++) {
+        if (run(trainer, &stage->actions[i], count) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,21 @@
+/*
+ * pipeline.h - a step of a stage of a pipeline, by its schedule.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_PIPELINE_H
+#define ENGINE_PIPELINE_H
+
+#include "step/pipeline_schedule.h"
+#include "step/trainer.h"
+
+/* Makes what a stage needs; nothing if there is only one.  Returns 0, or -1:
+ * dev->error. */
+int pipeline_open(struct trainer *trainer);
+void pipeline_close(struct trainer *trainer);
+
+/* Issues this stage's actions in a step of `count` microbatches.  Returns 0, or
+ * -1 as schedule_step(). */
+int pipeline_step(struct trainer *trainer, int count);
+
+#endif

@@ -1,0 +1,243 @@
+/*
+ * pipeline_schedule.c - see pipeline_schedule.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/pipeline_schedule.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    FILE_MOST = 1 << 26
+};
+
+static const char *name_of(const struct options *options)
+{
+    return options->schedule != NULL  ? options->schedule
+           : options_vpp(options) > 1 ? "interleaved"
+                                      : "1f1b";
+}
+
+bool pipeline_is_named(const char *schedule)
+{
+    return schedule == NULL || strcmp(schedule, "1f1b") == 0 ||
+           strcmp(schedule, "interleaved") == 0 ||
+           strcmp(schedule, "zero-bubble") == 0;
+}
+
+/* ---- a file -------------------------------------------------------------- */
+
+/* Returns NULL with a sentence.  The caller frees it. */
+static char *read_text(const char *path, size_t *bytes, char *text,
+                       size_t text_bytes)
+{
+    FILE *file = fopen(path, "rb");
+    char *all = file == NULL ? NULL : malloc(FILE_MOST);
+
+    if (all == NULL) {
+        snprintf(text, text_bytes,
+                 "--schedule %s: it cannot be read; expects 1f1b, interleaved, "
+                 "zero-bubble or a file",
+                 path);
+    } else {
+        *bytes = fread(all, 1, FILE_MOST, file);
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return all;
+}
+
+static int read_file(const char *path, struct gh_pipeline **schedule_p,
+                     char *text, size_t text_bytes)
+{
+    gh_error err = { "" };
+    size_t bytes = 0;
+    char *all = read_text(path, &bytes, text, text_bytes);
+    gh_status status;
+
+    if (all == NULL) {
+        return -1;
+    }
+    status = gh_pipeline_read(all, bytes, schedule_p, &err);
+    free(all);
+    if (status != GH_OK) {
+        snprintf(text, text_bytes, "--schedule %s: %s", path, err.text);
+    }
+    return status == GH_OK ? 0 : -1;
+}
+
+/* A number of an option, or of the file. */
+static int take(int *number, uint32_t in_file, const char *option,
+                const char *path, char *text, size_t text_bytes)
+{
+    if (*number == 0) {
+        *number = (int)in_file;
+    }
+    if (*number != (int)in_file) {
+        snprintf(text, text_bytes,
+                 "%s %d: --schedule %s has %u; leave the option out", option,
+                 *number, path, in_file);
+        return -1;
+    }
+    return 0;
+}
+
+int pipeline_complete(struct options *options, char *text, size_t text_bytes)
+{
+    struct gh_pipeline *schedule;
+    int status;
+
+    if (pipeline_is_named(options->schedule)) {
+        return 0;
+    }
+    if (read_file(options->schedule, &schedule, text, text_bytes) != 0) {
+        return -1;
+    }
+    options->placed_v = schedule->placement == GH_PLACED_V;
+    if (options->n_counts == 0) {
+        options->counts[options->n_counts++] = (int)schedule->n_microbatches;
+    }
+    status = take(&options->pp, schedule->n_stages, "--pp", options->schedule,
+                  text, text_bytes);
+    if (status == 0) {
+        status = take(&options->vpp, schedule->n_chunks, "--vpp",
+                      options->schedule, text, text_bytes);
+    }
+    for (int i = 0; i < options->n_counts && status == 0; i++) {
+        status = take(&options->counts[i], schedule->n_microbatches,
+                      "--microbatches", options->schedule, text, text_bytes);
+    }
+    gh_pipeline_free(schedule);
+    return status;
+}
+
+/* ---- schedules ----------------------------------------------------------- */
+
+static gh_status generate(const struct options *options, int count,
+                          struct gh_pipeline **schedule_p, gh_error *err)
+{
+    const uint32_t pp = (uint32_t)options_pp(options);
+    const struct gh_interleaving how = {
+        .n_stages = pp,
+        .n_chunks = (uint32_t)options_vpp(options),
+        .group = options->group > 0 ? (uint32_t)options->group : pp,
+    };
+
+    return strcmp(name_of(options), "zero-bubble") == 0
+               ? gh_pipeline_zero_bubble(pp, (uint32_t)count, schedule_p, err)
+               : gh_pipeline_interleaved(&how, (uint32_t)count, schedule_p,
+                                         err);
+}
+
+int pipeline_schedule(const struct options *options, int count,
+                      struct gh_pipeline **schedule_p, char *text,
+                      size_t text_bytes)
+{
+    gh_error err = { "" };
+    gh_status status;
+
+    if (!pipeline_is_named(options->schedule)) {
+        if (read_file(options->schedule, schedule_p, text, text_bytes) != 0) {
+            return -1;
+        }
+        status = GH_OK;
+    } else {
+        status = generate(options, count, schedule_p, &err);
+        if (status != GH_OK) {
+            snprintf(text, text_bytes, "--microbatches %d: %s", count,
+                     err.text);
+            return -1;
+        }
+    }
+    status = gh_pipeline_check(*schedule_p, &err);
+    if (status != GH_OK) {
+        snprintf(text, text_bytes, "--schedule %s: %s", name_of(options),
+                 err.text);
+        gh_pipeline_free(*schedule_p);
+        return -1;
+    }
+    return 0;
+}
+
+/* The sentence of a failure was that of command_check(). */
+int pipeline_slots(const struct options *options)
+{
+    int most = 0;
+    char text[512];
+
+    if (options_pp(options) == 1) {
+        return options_sets(options);
+    }
+    for (int i = 0; i < options->n_counts; i++) {
+        const int stage = ranks_stage(options->ranks);
+        struct gh_pipeline *schedule;
+
+        if (pipeline_schedule(options, options->counts[i], &schedule, text,
+                              sizeof(text)) != 0) {
+            break;
+        }
+        for (uint32_t c = 0; c < schedule->n_chunks; c++) {
+            const int n =
+                (int)gh_pipeline_in_flight(schedule, (uint32_t)stage, c);
+
+            most = n > most ? n : most;
+        }
+        gh_pipeline_free(schedule);
+    }
+    return most;
+}
+
+/* ---- layers -------------------------------------------------------------- */
+
+int pipeline_layers(const struct options *options, int part)
+{
+    const int parts = options_pp(options) * options_vpp(options);
+    const int all = options->config.layers;
+
+    return options->n_split > 0 ? options->split[part]
+                                : all / parts + (part < all % parts);
+}
+
+/* The part of the model that a chunk of a stage is. */
+static int part_of(const struct options *options, int stage, int chunk)
+{
+    const int pp = options_pp(options);
+    const bool falls = options->placed_v && chunk % 2 == 1;
+
+    return chunk * pp + (falls ? pp - 1 - stage : stage);
+}
+
+int pipeline_head_stage(const struct options *options)
+{
+    return options->placed_v && options_vpp(options) % 2 == 0
+               ? 0
+               : options_pp(options) - 1;
+}
+
+void pipeline_share(const struct options *options, struct config *config)
+{
+    const int stage = ranks_stage(options->ranks);
+    struct share *share = &config->share;
+
+    if (options_pp(options) == 1) {
+        return;
+    }
+    share->all = options->config.layers;
+    share->n = options_vpp(options);
+    share->embeds = stage == 0;
+    share->heads = stage == pipeline_head_stage(options);
+    config->layers = 0;
+    for (int i = 0; i < share->n; i++) {
+        const int part = part_of(options, stage, i);
+
+        share->first[i] = 0;
+        for (int p = 0; p < part; p++) {
+            share->first[i] += pipeline_layers(options, p);
+        }
+        share->count[i] = pipeline_layers(options, part);
+        config->layers += share->count[i];
+    }
+}

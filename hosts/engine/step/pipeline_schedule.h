@@ -1,0 +1,40 @@
+/*
+ * pipeline_schedule.h - which layers a stage has, and what it does when.
+ *
+ * The library's tables of schedules are linked into the engine; sessions have
+ * no part in them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_PIPELINE_SCHEDULE_H
+#define ENGINE_PIPELINE_SCHEDULE_H
+
+#include "step/options.h"
+
+#include "lib/pipeline/pipeline.h"
+
+/* Whether the name is that of a schedule, and not of a file. */
+bool pipeline_is_named(const char *schedule);
+
+/* Takes from a file what options do not say: chunks, placement, microbatches.
+ * Returns 0, or -1 with a sentence. */
+int pipeline_complete(struct options *options, char *text, size_t text_bytes);
+
+/* Makes and checks the schedule for a number of microbatches.  The caller frees
+ * it.  Returns 0, or -1 with a sentence. */
+int pipeline_schedule(const struct options *options, int count,
+                      struct gh_pipeline **schedule_p, char *text,
+                      size_t text_bytes);
+
+/* Layers of a part of the model. */
+int pipeline_layers(const struct options *options, int part);
+/* Narrows the whole model's config to what this rank's stage has. */
+void pipeline_share(const struct options *options, struct config *config);
+/* The stage that has the head. */
+int pipeline_head_stage(const struct options *options);
+
+/* The most microbatches that are in flight in any chunk of this rank's stage,
+ * for every number of microbatches that is asked for. */
+int pipeline_slots(const struct options *options);
+
+#endif

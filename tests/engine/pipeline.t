@@ -1,0 +1,253 @@
+#!/bin/sh
+# gh-engine as a pipeline: the bits of one stage, in every mode, under every
+# schedule.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+. "$srcdir/tests/engine/several.sh"
+
+shape="--hidden 16 --heads 2 --batch 2 --steps 4 --quiet --lengths 8"
+small="$base $shape"
+
+# numbers: the losses and the weights of the last run, of all its modes.
+numbers()
+{
+    sed -n '/"loss"\|"weights_hash"/p' "$scratch/out.json" | sort -u
+}
+
+# one OPTION...: what one stage learns, in one process.
+one()
+{
+    # shellcheck disable=SC2086 # words
+    "$builddir/gh-engine" --driver "$driver" $shape "$@" --compare eager \
+        --json "$scratch/out.json" > "$scratch/out" 2>&1 ||
+        diag "$(tail -n 3 "$scratch/out")"
+    alone=$(numbers)
+}
+
+# same NAME [VARIABLE=VALUE...] -- OPTION...: stages learn it too, in all modes,
+# and replay graphs.
+same()
+{
+    name=$1
+    shift
+    trains "$@" && [ -n "$alone" ] && [ "$(numbers)" = "$alone" ] &&
+        ! grep -q '"replays": 0' "$scratch/out.json"
+    held=$?
+    ok $held "$name: the losses and weights of one stage"
+    [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
+}
+
+# ---- one forward, one backward ---------------------------------------------
+
+# Steps of 4, 6, 8 and 3 microbatches; five layers divide unevenly.
+models="gpt moe mla mamba hybrid"
+granularities="part layer chunk"
+[ "$driver" = soft ] && [ -z "${sanitize-}" ] || {
+    models="gpt hybrid"
+    granularities=chunk
+}
+for model in $models "mla --experts 4 --shared-expert --dense-layers 2"; do
+    # shellcheck disable=SC2086 # words
+    one --model $model --layers 5
+    for granularity in $granularities; do
+        for pp in 2 4; do
+            same "$model: $pp stages, $granularity" \
+                GRAPHHOOKS_GRANULARITY=$granularity -- --model $model \
+                --layers 5 --pp $pp
+        done
+    done
+done
+one --layers 5
+same "a split of one's own" -- --layers 5 --pp 3 --split 1,3,1
+same "more stages than microbatches" -- --layers 5 --pp 5
+same "stages by name" -- --layers 5 --pp 2 --schedule 1f1b
+one --layers 4 --lengths 8,4,6
+same "several lengths" -- --layers 4 --lengths 8,4,6 --pp 2
+one --layers 4 --packed
+same "packed" -- --layers 4 --packed --pp 2
+
+# One capture serves all counts: what the largest step needs is recorded once,
+# a forward and a backward for each slot.
+train "two stages" GRAPHHOOKS_GRANULARITY=chunk -- --layers 4 --pp 2 \
+    --steps 12
+[ "$(list recordings_after_step | tr -d ' ' | tr , '\n' | tail -n 8 | sort -u |
+    wc -l)" -eq 1 ] && [ "$(value recordings)" -eq 4 ]
+ok $? "stage 0 of 2 records two slots, and nothing again"
+
+# ---- other schedules -------------------------------------------------------
+
+one --layers 9 --microbatches 4,6,8,3
+same "zero bubble, 2 stages" -- --layers 9 --pp 2 --schedule zero-bubble
+same "zero bubble, 4 stages" GRAPHHOOKS_GRANULARITY=chunk -- --layers 9 \
+    --pp 4 --schedule zero-bubble
+one --layers 9 --microbatches 4,6,8,2
+same "interleaved, 2 stages of 2 chunks" -- --layers 9 --pp 2 --vpp 2 \
+    --microbatches 4,6,8,2
+same "interleaved, 2 stages of 4 chunks" GRAPHHOOKS_GRANULARITY=chunk -- \
+    --layers 9 --pp 2 --vpp 4 --microbatches 4,6,8,2 --schedule interleaved
+same "interleaved, in larger groups" -- --layers 9 --pp 2 --vpp 2 --group 4 \
+    --microbatches 4,6,8,2
+one --layers 9 --microbatches 8,12,16,4
+same "interleaved, 4 stages of 2 chunks" -- --layers 9 --pp 4 --vpp 2
+for model in moe mla mamba hybrid; do
+    one --model $model --layers 5 --microbatches 4,6,8,2
+    same "$model: interleaved" GRAPHHOOKS_GRANULARITY=chunk -- --model $model \
+        --layers 5 --pp 2 --vpp 2 --microbatches 4,6,8,2
+    same "$model: zero bubble" -- --model $model --layers 5 --pp 2 \
+        --microbatches 4,6,8,2 --schedule zero-bubble
+done
+
+# In the shape of a V, the last part is on the first stage.
+cat > "$scratch/v" << END
+stages 2
+chunks 2
+microbatches 2
+placement v
+0 forward 0 0
+0 forward 0 1
+0 forward 1 0
+0 inputs 1 0
+0 forward 1 1
+0 inputs 1 1
+0 weights 1 0
+0 inputs 0 0
+0 weights 1 1
+0 inputs 0 1
+0 weights 0 0
+0 weights 0 1
+1 forward 0 0
+1 forward 1 0
+1 forward 0 1
+1 forward 1 1
+1 inputs 1 0
+1 inputs 0 0
+1 inputs 1 1
+1 weights 1 0
+1 inputs 0 1
+1 weights 0 0
+1 weights 1 1
+1 weights 0 1
+END
+# Stages whose forwards have different orders.
+cat > "$scratch/mixed" << END
+stages 3
+chunks 1
+microbatches 3
+placement looped
+0 forward 0 0 # the stage behind begins with the last of these
+0 forward 0 1
+0 forward 0 2
+0 backward 0 0
+0 backward 0 1
+0 backward 0 2
+1 forward 0 2
+1 forward 0 0
+1 forward 0 1
+1 inputs 0 1
+1 inputs 0 0
+1 weights 0 0
+1 weights 0 1
+1 backward 0 2
+2 forward 0 1
+2 forward 0 0
+2 forward 0 2
+2 inputs 0 1
+2 backward 0 0
+2 weights 0 1
+2 backward 0 2
+END
+one --layers 5 --microbatches 2
+same "a file, in the shape of a V" -- --layers 5 --schedule "$scratch/v"
+one --layers 5 --microbatches 3
+same "a file, in an order of each stage" -- --layers 5 \
+    --schedule "$scratch/mixed" --pp 3
+
+[ "$driver" = soft ] || { done_testing; exit; }
+
+# ---- options ---------------------------------------------------------------
+
+# refuses SENTENCE OPTION...
+refuses()
+{
+    sentence=$1
+    shift
+    # shellcheck disable=SC2086 # words
+    "$builddir/gh-engine" $small "$@" > "$scratch/out" 2> "$scratch/err"
+    [ $? -eq 2 ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
+        grep -q "^gh-engine: $sentence" "$scratch/err"
+    held=$?
+    ok $held "$*: $sentence"
+    [ $held -eq 0 ] || diag "$(head -n 2 "$scratch/err")"
+}
+refuses "--vpp is for the stages of a pipeline.*add --pp 2" --vpp 2
+refuses "--schedule is for the stages" --schedule 1f1b
+refuses "--schedule nowhere: it cannot be read" --pp 2 --schedule nowhere
+refuses "--layers 3: 4 parts of a pipeline need a layer each" --layers 3 --pp 4
+refuses "--split has 2 numbers that add up to 5; there are 2 parts" --pp 2 \
+    --split 3,2
+refuses "--group 4 is for the interleaved schedule" --pp 2 --group 4 \
+    --schedule zero-bubble
+refuses "--group 4 is for the interleaved schedule" --layers 5 --group 4 \
+    --schedule "$scratch/v"
+refuses "--schedule zero-bubble has one chunk a stage, and --vpp 2" --pp 2 \
+    --vpp 2 --schedule zero-bubble
+refuses "--schedule interleaved needs several chunks" --pp 2 \
+    --schedule interleaved
+refuses "--microbatches 3: an interleaved schedule of 2 stages and 3 micro" \
+    --pp 2 --vpp 2 --microbatches 4,3
+refuses "--microbatches 4: --schedule .*v has 2; leave the option out" \
+    --microbatches 4 --schedule "$scratch/v"
+refuses "--pp 4: --schedule .*v has 2" --pp 4 --schedule "$scratch/v"
+refuses "--pp 2 does not divide 3 ranks" --pp 2 --ranks 3
+refuses "--ep 2 does not divide 1 ranks of a stage" --pp 2 --ranks 2 --ep 2 \
+    --model moe
+refuses "--pp 2 and step in --compare" --pp 2 --compare eager,step
+refuses "--pp 2 and --streams" --pp 2 --streams 2
+refuses "--pp 2 and --in-flight" --pp 2 --in-flight 2
+sed 's/^1 forward 0 0$/1 backward 0 0/' "$scratch/mixed" > "$scratch/bad"
+refuses "--schedule .*bad: line 12: " --schedule "$scratch/bad" --layers 3
+
+# ---- orders ----------------------------------------------------------------
+
+seeds=${GRAPHHOOKS_TEST_SEEDS:-12}
+[ -z "${sanitize-}" ] || seeds=2
+bad=
+seed=1
+one --layers 4 --microbatches 4,6,2
+while [ $seed -le "$seeds" ]; do
+    case $((seed % 4)) in
+    0) how="--pp 2" ;;
+    1) how="--pp 4" ;;
+    2) how="--pp 2 --vpp 2" ;;
+    3) how="--pp 2 --schedule zero-bubble" ;;
+    esac
+    # shellcheck disable=SC2086 # words
+    trains SOFTCUDA_SEED=$seed -- --layers 4 --microbatches 4,6,2 $how &&
+        [ "$(numbers)" = "$alone" ] || bad="$bad $seed"
+    seed=$((seed + 1))
+done
+empty "$bad" "$seeds seeds of the software device: the bits of one stage"
+
+# drops N OPTION...: a step has N waits between streams.
+drops()
+{
+    waits=$1
+    shift
+    bad=
+    for n in $(seq "$waits"); do
+        # shellcheck disable=SC2086 # words
+        SOFTCUDA_DROP_WAIT=$n timeout 60 "$builddir/gh-engine" $small \
+            --steps 1 --compare eager "$@" 2>&1 > "$scratch/out" |
+            grep -q '^softcuda: race' || bad="$bad $n"
+    done
+    empty "$bad" "$*: each of $waits waits, dropped, is reported as a race"
+}
+# Two for each message; and a stage waits until a gradient is sent whose place
+# it needs again, if nothing that it has received says so.
+drops 14 --layers 2 --pp 2 --microbatches 3
+if [ -z "${sanitize-}" ]; then
+    drops 27 --layers 3 --pp 3 --microbatches 3
+    drops 25 --layers 4 --pp 2 --vpp 2 --microbatches 2
+fi
+
+done_testing
