@@ -125,6 +125,29 @@ uint32_t gh_send_plan(struct gh_send *send)
     return (uint32_t)blocks;
 }
 
+/* A block copies at least this much of a page's part, where there is so much.
+ */
+#define STASH_SLICE_LEAST (UINT64_C(32) << 10)
+
+void gh_stash_plan(struct gh_stash_rows *rows, uint32_t pages, uint32_t *x_p,
+                   uint32_t *y_p)
+{
+    uint64_t most = 1, y;
+
+    for (uint32_t i = 0; i < rows->n_parts; i++) {
+        const uint64_t bytes = rows->page_rows * rows->parts[i].row_bytes;
+
+        most = bytes > most ? bytes : most;
+    }
+    *x_p = pages < BLOCKS_MOST ? pages : BLOCKS_MOST;
+    *x_p = *x_p > 0 ? *x_p : 1;
+    y = (most + STASH_SLICE_LEAST - 1) / STASH_SLICE_LEAST;
+    y = y < BLOCKS_MOST / *x_p ? y : BLOCKS_MOST / *x_p;
+    rows->slice = (most + y - 1) / y;
+    rows->slice = (rows->slice + SLICE_UNIT - 1) / SLICE_UNIT * SLICE_UNIT;
+    *y_p = (uint32_t)y;
+}
+
 static void *at(uint64_t address)
 {
     return (void *)(uintptr_t)address;
@@ -206,6 +229,99 @@ void gh_send_ref(const struct gh_send *send)
     }
 }
 
+static uint32_t *list_of(void *head, size_t bytes)
+{
+    return (uint32_t *)(void *)((char *)head + bytes);
+}
+
+static uint32_t rows_of(const struct gh_stash_pages *pages)
+{
+    const int32_t rows = pages->count != 0 ? *(const int32_t *)at(pages->count)
+                                           : (int32_t)pages->rows_most;
+
+    return rows < 0 ? 0 : (uint32_t)rows;
+}
+
+void gh_stash_pages_ref(const struct gh_stash_pages *pages)
+{
+    struct gh_stash_state *state = at(pages->state);
+    struct gh_stash_record *record = at(pages->record);
+    uint32_t *free_pages = list_of(state, sizeof(*state));
+    uint32_t *list = list_of(record, sizeof(*record));
+    uint32_t rows, n, used;
+
+    memcpy(free_pages + state->n_free, list, record->n_pages * sizeof(*list));
+    state->n_free += record->n_pages;
+    state->missing -= record->missing;
+    record->rows = record->n_pages = record->missing = 0;
+    if (pages->rows_most == 0) {
+        return;
+    }
+    rows = rows_of(pages);
+    n = rows / pages->page_rows + (rows % pages->page_rows != 0);
+    if (rows <= pages->rows_most && n <= state->n_free) {
+        state->n_free -= n;
+        memcpy(list, free_pages + state->n_free, n * sizeof(*list));
+        record->rows = rows;
+        record->n_pages = n;
+    } else {
+        state->missing += n;
+        state->refused++;
+        record->missing = n;
+    }
+    used = state->n_pages - state->n_free + state->missing;
+    state->most = used > state->most ? used : state->most;
+}
+
+/* Calls for each range of pages, with its rows, and for each that is
+ * cleared. */
+static void each_range(const struct gh_stash_rows *rows, void *sink,
+                       void (*move)(void *sink, uint64_t dst, uint64_t src,
+                                    uint64_t bytes, uint32_t out))
+{
+    struct gh_stash_record *record = at(rows->record);
+    const uint32_t *list = list_of(record, sizeof(*record));
+    uint64_t offset = 0;
+
+    for (uint32_t k = 0; k < rows->n_parts; k++) {
+        const struct gh_stash_part *part = &rows->parts[k];
+
+        for (uint32_t i = 0; i < record->n_pages; i++) {
+            const uint64_t first = (uint64_t)i * rows->page_rows;
+            const uint64_t left = record->rows - first;
+            const uint64_t n = left < rows->page_rows ? left : rows->page_rows;
+            const uint64_t page =
+                rows->pool + list[i] * rows->page_bytes + offset;
+            const uint64_t flat = part->rows + first * part->row_bytes;
+
+            move(sink, rows->out ? flat : page, rows->out ? page : flat,
+                 n * part->row_bytes, rows->out);
+        }
+        if (record->rows < rows->rows_most) {
+            move(sink, part->rows + record->rows * part->row_bytes, 0,
+                 (rows->rows_most - record->rows) * part->row_bytes, 0);
+        }
+        offset += rows->page_rows * part->row_bytes;
+    }
+}
+
+static void move_range(void *sink, uint64_t dst, uint64_t src, uint64_t bytes,
+                       uint32_t out)
+{
+    (void)sink;
+    (void)out;
+    if (src == 0) {
+        memset(at(dst), 0, bytes);
+    } else {
+        memmove(at(dst), at(src), bytes);
+    }
+}
+
+void gh_stash_rows_ref(const struct gh_stash_rows *rows)
+{
+    each_range(rows, NULL, move_range);
+}
+
 /* Takes the parameter.  The small kernel's is shorter than struct
  * gh_copy_batch, so nothing beyond it may be read. */
 static struct gh_copy_batch take_batch(const void *param)
@@ -270,8 +386,8 @@ static void touch_offsets(const softcuda_launch *launch, void *const *params,
     }
 }
 
-/* In slices, as on the device.  A C function cannot wait for other ranks: on the
- * software device `row` is 0. */
+/* In slices, as on the device.  A C function cannot wait for other ranks: on
+ * the software device `row` is 0. */
 static void run_send(const softcuda_launch *launch, void *const *params)
 {
     struct gh_send send;
@@ -320,6 +436,85 @@ static void touch_send(const softcuda_launch *launch, void *const *params,
     }
 }
 
+static void run_pages(const softcuda_launch *launch, void *const *params)
+{
+    (void)launch;
+    gh_stash_pages_ref(params[0]);
+}
+
+/* Pages that are given back count as never written, so that whoever reads them
+ * is reported. */
+static void touch_pages(const softcuda_launch *launch, void *const *params,
+                        softcuda_touch_fn touch, void *sink)
+{
+    const struct gh_stash_pages *pages = params[0];
+    struct gh_stash_state *state = at(pages->state);
+    struct gh_stash_record *record = at(pages->record);
+    const uint32_t *list = list_of(record, sizeof(*record));
+    uint64_t room;
+
+    (void)launch;
+    touch(sink, state, sizeof(*state), SOFTCUDA_READ);
+    touch(sink, record, sizeof(*record), SOFTCUDA_READ);
+    touch(sink, list, record->n_pages * sizeof(*list), SOFTCUDA_READ);
+    if (pages->count != 0) {
+        touch(sink, at(pages->count), sizeof(int32_t), SOFTCUDA_READ);
+    }
+    for (uint32_t i = 0; i < record->n_pages; i++) {
+        touch(sink, at(pages->pool + list[i] * pages->page_bytes),
+              pages->page_bytes, SOFTCUDA_DISCARD);
+    }
+    room = (uint64_t)state->n_pages * sizeof(*list);
+    touch(sink, state, sizeof(*state) + room, SOFTCUDA_WRITE);
+    touch(sink, record, sizeof(*record), SOFTCUDA_WRITE);
+    if (pages->rows_most != 0) {
+        const uint64_t most = (pages->rows_most - 1) / pages->page_rows + 1;
+
+        touch(sink, list, most * sizeof(*list), SOFTCUDA_WRITE);
+    }
+}
+
+static void run_rows(const softcuda_launch *launch, void *const *params)
+{
+    (void)launch;
+    gh_stash_rows_ref(params[0]);
+}
+
+struct toucher {
+    softcuda_touch_fn touch;
+    void *sink;
+};
+
+/* What comes out of a page is used, so it must be what a push has written. */
+static void touch_move(void *opaque, uint64_t dst, uint64_t src, uint64_t bytes,
+                       uint32_t out)
+{
+    const struct toucher *to = opaque;
+
+    if (src == 0) {
+        to->touch(to->sink, at(dst), bytes, SOFTCUDA_WRITE);
+        return;
+    }
+    if (out) {
+        to->touch(to->sink, at(src), bytes, SOFTCUDA_READ);
+    }
+    to->touch(to->sink, at(src), bytes, SOFTCUDA_COPY_FROM);
+    to->touch(to->sink, at(dst), bytes, SOFTCUDA_COPY_TO);
+}
+
+static void touch_rows(const softcuda_launch *launch, void *const *params,
+                       softcuda_touch_fn touch, void *sink)
+{
+    const struct gh_stash_rows *rows = params[0];
+    const struct gh_stash_record *record = at(rows->record);
+    struct toucher to = { touch, sink };
+
+    (void)launch;
+    touch(sink, record, sizeof(*record) + record->n_pages * sizeof(uint32_t),
+          SOFTCUDA_READ);
+    each_range(rows, &to, touch_move);
+}
+
 static void compare_args(void *const *params, uint64_t *args)
 {
     for (uint32_t i = 0; i < GH_COMPARE_PARAMS; i++) {
@@ -355,6 +550,8 @@ static const uint32_t large_bytes[] = { sizeof(struct gh_copy_batch) };
 static const uint32_t few_bytes[] = { sizeof(struct gh_offsets_small) };
 static const uint32_t many_bytes[] = { sizeof(struct gh_offsets) };
 static const uint32_t send_bytes[] = { sizeof(struct gh_send) };
+static const uint32_t pages_bytes[] = { sizeof(struct gh_stash_pages) };
+static const uint32_t rows_bytes[] = { sizeof(struct gh_stash_rows) };
 static const uint32_t compare_bytes[] = { 8, 8, 8, 8 };
 
 static const softcuda_kernel kernels[] = {
@@ -366,6 +563,8 @@ static const softcuda_kernel kernels[] = {
     { GH_KERNEL_OFFSETS_LARGE, 1, many_bytes, run_offsets, touch_offsets,
       NULL },
     { GH_KERNEL_SEND, 1, send_bytes, run_send, touch_send, NULL },
+    { GH_KERNEL_STASH_PAGES, 1, pages_bytes, run_pages, touch_pages, NULL },
+    { GH_KERNEL_STASH_ROWS, 1, rows_bytes, run_rows, touch_rows, NULL },
 };
 
 const softcuda_image gh_kernels_soft = {

@@ -299,3 +299,164 @@ gh_send(const struct gh_send send)
         await_row(send);
     }
 }
+
+/* ---- pages of rows ------------------------------------------------------- */
+
+/* Moves n page numbers with all threads of the block. */
+static __device__ void move_pages(uint32_t *to, const uint32_t *from,
+                                  uint32_t n)
+{
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < n; i += GH_KERNEL_THREADS) {
+        to[i] = from[i];
+    }
+}
+
+/* The record's pages become free; what it was refused is not missing any more.
+ * The counts are the first thread's to write, after all have read them. */
+static __device__ void give_pages(struct gh_stash_state *state,
+                                  struct gh_stash_record *record)
+{
+    uint32_t *free_pages = (uint32_t *)(state + 1);
+    const uint32_t n = record->n_pages;
+
+    move_pages(free_pages + state->n_free, (uint32_t *)(record + 1), n);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        state->n_free += n;
+        state->missing -= record->missing;
+        record->rows = record->n_pages = record->missing = 0;
+    }
+    __syncthreads();
+}
+
+static __device__ void take_pages(struct gh_stash_state *state,
+                                  struct gh_stash_record *record,
+                                  uint32_t rows, uint32_t rows_most,
+                                  uint32_t page_rows)
+{
+    const uint32_t *free_pages = (uint32_t *)(state + 1);
+    const uint32_t n = rows / page_rows + (rows % page_rows != 0);
+    const uint32_t n_free = state->n_free;
+    const bool given = rows <= rows_most && n <= n_free;
+
+    if (given) {
+        move_pages((uint32_t *)(record + 1), free_pages + (n_free - n), n);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        uint32_t used;
+
+        if (given) {
+            state->n_free = n_free - n;
+            record->rows = rows;
+            record->n_pages = n;
+        } else {
+            state->missing += n;
+            state->refused++;
+            record->missing = n;
+        }
+        used = state->n_pages - state->n_free + state->missing;
+        state->most = used > state->most ? used : state->most;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
+gh_stash_pages(const struct gh_stash_pages pages)
+{
+    struct gh_stash_state *state = (struct gh_stash_state *)pages.state;
+    struct gh_stash_record *record = (struct gh_stash_record *)pages.record;
+
+    give_pages(state, record);
+    if (pages.rows_most != 0) {
+        const int32_t rows = pages.count != 0 ? *(const int32_t *)pages.count
+                                              : (int32_t)pages.rows_most;
+
+        take_pages(state, record, rows < 0 ? 0 : (uint32_t)rows,
+                   pages.rows_most, pages.page_rows);
+    }
+}
+
+/* Clears bytes, single ones where no word fits. */
+static __device__ void clear_range(u64 dst, u64 bytes)
+{
+    const u64 head = min((sizeof(uint4) - dst % sizeof(uint4)) % sizeof(uint4),
+                         bytes);
+    const u64 words = (bytes - head) / sizeof(uint4);
+    unsigned char *to = (unsigned char *)dst;
+
+#pragma unroll 1
+    for (u64 i = threadIdx.x; i < words; i += GH_KERNEL_THREADS) {
+        ((uint4 *)(to + head))[i] = make_uint4(0, 0, 0, 0);
+    }
+    if (threadIdx.x < head) {
+        to[threadIdx.x] = 0;
+    }
+    if (head + words * sizeof(uint4) + threadIdx.x < bytes) {
+        to[head + words * sizeof(uint4) + threadIdx.x] = 0;
+    }
+}
+
+/* What this block has to do of `bytes` that begin at row `row` of a part. */
+static __device__ void move_slice(const struct gh_stash_rows &rows,
+                                  const struct gh_stash_part &part, u64 row,
+                                  u64 page, u64 bytes)
+{
+    const u64 at = blockIdx.y * rows.slice;
+    const u64 flat = part.rows + row * part.row_bytes + at;
+
+    if (at >= bytes) {
+        return;
+    }
+    bytes = min(bytes - at, (u64)rows.slice);
+    if (page == 0) {
+        clear_range(flat, bytes);
+    } else {
+        copy_range(rows.out ? flat : page + at, rows.out ? page + at : flat,
+                   bytes);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
+gh_stash_rows(const struct gh_stash_rows rows)
+{
+    const struct gh_stash_record *record =
+        (const struct gh_stash_record *)rows.record;
+    const uint32_t *list = (const uint32_t *)(record + 1);
+    const uint32_t n_rows = record->rows, n_pages = record->n_pages;
+
+    /* A piece of as many rows as a page has lies in one, in part or not. */
+#pragma unroll 1
+    for (u64 i = blockIdx.x;; i += gridDim.x) {
+        const u64 first = i * rows.page_rows;
+        const u64 end = first + rows.page_rows;
+        const u64 past = rows.rows_most < end ? rows.rows_most : end;
+        const u64 kept = n_rows < end ? n_rows : end;
+        u64 page = 0;
+
+        if (i >= n_pages && first >= rows.rows_most) {
+            return;
+        }
+        if (i < n_pages) {
+            page = rows.pool + list[i] * rows.page_bytes;
+        }
+#pragma unroll 1
+        for (uint32_t k = 0; k < rows.n_parts; k++) {
+            const struct gh_stash_part &part = rows.parts[k];
+            const u64 clear = i < n_pages ? kept : first;
+
+            /* First the rows of the page, then those that are cleared. */
+#pragma unroll 1
+            for (int clears = 0; clears < 2; clears++) {
+                const u64 row = clears ? clear : first;
+                const u64 to = clears ? past : clear;
+
+                if (row < to) {
+                    move_slice(rows, part, row, clears ? 0 : page,
+                               (to - row) * part.row_bytes);
+                }
+            }
+            page += rows.page_rows * part.row_bytes;
+        }
+    }
+}

@@ -1,6 +1,7 @@
 /*
  * kernels.h - the library's device kernels: the batched copy, the compare, the
- * offsets of packed sequences, and parts that are sent to other ranks.
+ * offsets of packed sequences, parts that are sent to other ranks, and pages of
+ * rows whose number only the device knows.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -122,8 +123,8 @@ const char *gh_offsets_kernel(uint32_t n);
  * block to end then sets the flags: each is a byte in the memory of the rank
  * that a part goes to, and whoever sees it up finds the part there.
  *
- * If `row` is not 0, that block then waits until the bytes of all other ranks in
- * the row are set, and clears them.  What they have sent is then there.  It
+ * If `row` is not 0, that block then waits until the bytes of all other ranks
+ * in the row are set, and clears them.  What they have sent is then there.  It
  * waits for ever if a rank does not come.
  */
 #define GH_KERNEL_SEND "gh_send"
@@ -149,6 +150,67 @@ struct gh_send {
 /* Fills in the slices, and returns the number of blocks, at least 1. */
 uint32_t gh_send_plan(struct gh_send *send);
 
+/*
+ * The stash: rows are kept in pages of a pool, as many as there are.  How many
+ * rows there are is read on the device.  gh_stash_pages takes pages from the
+ * stack of free ones and writes them into a record, or gives a record's pages
+ * back; one block.  gh_stash_rows copies rows into the pages of a record, or
+ * out of them.  All launches on one state are ordered by the caller.
+ *
+ * A take that finds too few free pages takes none, and counts itself in
+ * `refused`: its record then has no rows.  A take whose record has pages still
+ * gives those back first.
+ */
+#define GH_KERNEL_STASH_PAGES "gh_stash_pages"
+#define GH_KERNEL_STASH_ROWS "gh_stash_rows"
+#define GH_STASH_PARTS 16u
+
+struct gh_stash_state {
+    uint32_t n_pages, n_free;
+    uint32_t missing; /* pages that records have been refused */
+    uint32_t most;    /* in use and missing, at once */
+    uint32_t refused; /* takes */
+    uint32_t reserved[3];
+    /* uint32_t free[n_pages] follows; the last is taken first */
+};
+
+struct gh_stash_record {
+    uint32_t rows; /* 0: none are kept */
+    uint32_t n_pages, missing, reserved;
+    /* uint32_t pages[], of all rows at most */
+};
+
+/* The only parameter of gh_stash_pages, passed by value. */
+struct gh_stash_pages {
+    uint64_t state, record;
+    uint64_t count; /* int32_t, the rows that there are; 0: rows_most */
+    uint64_t pool, page_bytes; /* for the software device's reports */
+    uint32_t rows_most;        /* more are refused; 0: give back only */
+    uint32_t page_rows;
+};
+
+struct gh_stash_part {
+    uint64_t rows;      /* the address of the first */
+    uint64_t row_bytes; /* they follow each other */
+};
+
+/* The only parameter of gh_stash_rows, passed by value.  A page holds page_rows
+ * rows of the first part, then of the second, and so on. */
+struct gh_stash_rows {
+    uint64_t record, pool, page_bytes;
+    uint64_t slice; /* by gh_stash_plan(): bytes of a part that a block copies */
+    uint64_t page_rows;
+    uint64_t rows_most; /* rows after the last up to here become 0; 0: stay */
+    uint64_t out;       /* 0: into the pages; 1: out of them */
+    uint64_t n_parts;
+    struct gh_stash_part parts[GH_STASH_PARTS];
+};
+
+/* Fills in the slice.  The grid for a record of up to `pages` pages is x by
+ * y. */
+void gh_stash_plan(struct gh_stash_rows *rows, uint32_t pages, uint32_t *x_p,
+                   uint32_t *y_p);
+
 #ifndef __CUDACC__
 /* The kernels as C functions, of the same signatures. */
 void gh_copy_batch_ref(const struct gh_copy_batch *batch);
@@ -157,10 +219,13 @@ void gh_offsets_ref(const struct gh_offsets_head *head,
 /* Without the wait. */
 void gh_send_ref(const struct gh_send *send);
 void gh_compare_ref(uint64_t a, uint64_t b, uint64_t bytes, uint64_t first);
+void gh_stash_pages_ref(const struct gh_stash_pages *pages);
+void gh_stash_rows_ref(const struct gh_stash_rows *rows);
 
 /* For real devices: the text of kernels.ptx, to be freed; NULL: no memory. */
 char *gh_kernels_ptx(void);
-/* The same as build-aux/pack.sh has packed it; its sizes packed and unpacked. */
+/* The same as build-aux/pack.sh has packed it; its sizes packed and unpacked.
+ */
 extern const unsigned char gh_kernels_packed[];
 extern const unsigned gh_kernels_packed_bytes[2];
 /* For the software device. */

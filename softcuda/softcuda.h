@@ -27,12 +27,15 @@ typedef struct softcuda_launch {
  * written since they were allocated is reported.  A copy declares FROM, and
  * then TO with the same number of bytes.  It may move unwritten bytes of device
  * memory, and their destination then counts as unwritten too.  FROM alone reads
- * bytes whether or not they were written. */
+ * bytes whether or not they were written.  A discard declares that nobody needs
+ * the bytes any more, as softcuda_discard does: they must not be what run()
+ * reads, and then count as unwritten. */
 enum {
     SOFTCUDA_READ = 0,
     SOFTCUDA_WRITE = 1,
     SOFTCUDA_COPY_FROM = 2,
-    SOFTCUDA_COPY_TO = 3
+    SOFTCUDA_COPY_TO = 3,
+    SOFTCUDA_DISCARD = 4
 };
 
 /* Declares what a kernel does, in the order in which it does it, because a

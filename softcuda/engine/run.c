@@ -61,6 +61,15 @@ static void note_copy(const struct sink *sink, struct alloc *to, size_t offset,
     }
 }
 
+/* New bytes, others each time, show a read as a difference, too.  As floating
+ * point they are small numbers, so that the difference does not end in NaN. */
+static void discard(struct alloc *alloc, size_t offset, size_t bytes)
+{
+    unwritten_discard(alloc, offset, bytes);
+    memset((void *)(alloc->base + offset),
+           0x30 + (int)((soft.set.seed + alloc->discards) & 0xF), bytes);
+}
+
 static void note(struct sink *sink, struct alloc *alloc, const char *address,
                  size_t bytes, int what)
 {
@@ -77,6 +86,10 @@ static void note(struct sink *sink, struct alloc *alloc, const char *address,
         break;
     case SOFTCUDA_COPY_TO:
         note_copy(sink, alloc, offset, bytes);
+        break;
+    case SOFTCUDA_DISCARD:
+        labels_write(alloc, offset, bytes, sink->op);
+        discard(alloc, offset, bytes);
         break;
     default:
         unwritten_write(alloc, offset, bytes);
@@ -183,23 +196,11 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
     return costs_of_set(bytes) + costs_of_start(sink->op->graph != 0);
 }
 
-/* Counts as a write, so that a read that does not come before it is a race. New
- * bytes, others each time, show a read as a difference, too.  As floating point
- * they are small numbers, so that the difference does not end in NaN. */
+/* Counts as a write, so that a read that does not come before it is a race. */
 static void run_discard(const struct work *work, struct sink *sink)
 {
-    struct alloc *alloc = alloc_find(work->u.set.dst, work->u.set.count);
-
-    touch_range(sink, work->u.set.dst, work->u.set.count, SOFTCUDA_WRITE,
+    touch_range(sink, work->u.set.dst, work->u.set.count, SOFTCUDA_DISCARD,
                 false);
-    if (sink->bad || alloc == NULL) {
-        return;
-    }
-    unwritten_discard(alloc, offset_in(alloc, work->u.set.dst),
-                      work->u.set.count);
-    memset(work->u.set.dst,
-           0x30 + (int)((soft.set.seed + alloc->discards) & 0xF),
-           work->u.set.count);
 }
 
 /* Lets the wait come after whoever wrote the word, and after all that they

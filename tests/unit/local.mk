@@ -45,6 +45,7 @@ test_programs += \
 	tests/unit/base/log.t \
 	tests/unit/base/size.t \
 	tests/unit/kernels/kernels.t \
+	tests/unit/kernels/stash.t \
 	tests/unit/softnccl/comms.t \
 	tests/unit/softnccl/stuck.t
 # A suite that fakes what is below its room: its functions win over those of the
@@ -142,3 +143,4 @@ tests_unit_softnccl_stuck_t_SOURCES = tests/unit/softnccl/stuck.c \
 	tests/unit/softnccl/still.c tests/unit/softnccl/still.h
 tests_unit_softnccl_stuck_t_LDADD = libtap.la libsoftnccl_core.la
 tests_unit_kernels_kernels_t_LDADD = $(core_test_libs)
+tests_unit_kernels_stash_t_LDADD = $(core_test_libs)
