@@ -338,6 +338,8 @@ typedef struct gh_exchange_stats {
     uint64_t kernel_calls;   /* those of `calls` that go by the kernel */
     uint64_t small_bytes;    /* the largest part that kind auto moves by the
                                 kernel; 0 for other kinds */
+    uint64_t batches;        /* driver calls that copy parts or signs of several
+                                ranks (cuMemcpyBatchAsync) */
 } gh_exchange_stats;
 
 /**

@@ -26,6 +26,7 @@ struct copy_attributes {
     unsigned int flags;
 };
 #define ORDER_OF_STREAM 1
+#define BESIDE_COMPUTE 1u /* a flag: the multiprocessors are for others */
 
 typedef CUresult batch_12080(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes,
                              size_t n, struct copy_attributes *attributes,
@@ -56,9 +57,11 @@ bool gh_device_has_batches(const struct gh_device *dev)
 }
 
 static CUresult issue(const struct gh_device *dev,
-                      const struct gh_copies_out *copies, CUstream stream)
+                      const struct gh_copies_out *copies, unsigned int flags,
+                      CUstream stream)
 {
-    struct copy_attributes attributes = { .order = ORDER_OF_STREAM };
+    struct copy_attributes attributes = { .order = ORDER_OF_STREAM,
+                                          .flags = flags };
     struct gh_copies_out c = *copies;
     size_t first = 0, failed;
     batch_12080 *older;
@@ -94,7 +97,7 @@ gh_status gh_device_copy_all_out(struct gh_device *dev,
     CUresult result;
 
     if (copies->n > 1 && dev->batch != NULL) {
-        result = issue(dev, copies, stream);
+        result = issue(dev, copies, 0, stream);
         if (result == CUDA_SUCCESS) {
             return GH_OK;
         }
@@ -103,4 +106,24 @@ gh_status gh_device_copy_all_out(struct gh_device *dev,
         }
     }
     return one_by_one(dev, copies, stream, err);
+}
+
+/* What is issued twice is not always harmless here, so all codes fail but those
+ * of a call that the driver does not make. */
+gh_status gh_device_put_all(struct gh_device *dev,
+                            const struct gh_copies_out *copies, void *stream,
+                            bool *taken_p, gh_error *err)
+{
+    const CUresult result = dev->batch != NULL
+                                ? issue(dev, copies, BESIDE_COMPUTE, stream)
+                                : CUDA_ERROR_NOT_SUPPORTED;
+
+    *taken_p = result != CUDA_ERROR_NOT_SUPPORTED &&
+               result != CUDA_ERROR_INVALID_VALUE &&
+               result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!*taken_p) {
+        dev->batch = NULL;
+        return GH_OK;
+    }
+    return gh_device_status(dev, result, "cuMemcpyBatchAsync", err);
 }

@@ -6,6 +6,9 @@
  * part is copied on the host's stream too; the other parts are copied on lanes,
  * which are streams of the exchange.  state.h says what the flags mean.
  *
+ * Where several peers can get their parts in one call of the driver, they get
+ * them so, then all flags in another one, on the host's stream alone.
+ *
  * Every stream set its flags before it waits for those of others.  So
  * streams that share one queue of the hardware do not block each other.
  *
@@ -59,6 +62,38 @@ static gh_status put(gh_exchange *x, const gh_exchange_op *op, uint32_t i,
                            : status;
 }
 
+/* Copies the parts of all peers, some in each call.  Where the driver does not
+ * take one, all are to be copied again, in another way. */
+static gh_status put_in_batches(gh_exchange *x, const gh_exchange_op *op,
+                                bool *taken_p, gh_error *err)
+{
+    struct gh_copies_out copies = { 0 };
+    gh_status status = GH_OK;
+    uint64_t sent = 0;
+
+    *taken_p = true;
+    for (uint32_t i = 1; i < x->n && *taken_p && status == GH_OK; i++) {
+        const uint32_t to = gh_exchange_peer(x, i);
+        const gh_exchange_part part = gh_exchange_part_of(x, op, to);
+
+        if (part.bytes != 0) {
+            copies.to[copies.n] = (uintptr_t)x->peers[to].window + op->at +
+                                  part.there;
+            copies.from[copies.n] = (uintptr_t)op->send + part.from;
+            copies.bytes[copies.n++] = part.bytes;
+            sent += part.bytes;
+        }
+        if (copies.n == GH_COPIES_OUT || (i == x->n - 1 && copies.n != 0)) {
+            status = gh_device_put_all(x->dev, &copies, op->stream, taken_p,
+                                       err);
+            x->stats.batches += *taken_p;
+            copies.n = 0;
+        }
+    }
+    x->stats.copied_bytes += *taken_p ? sent : 0;
+    return status;
+}
+
 static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
 {
     gh_status status = GH_OK;
@@ -75,10 +110,22 @@ static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
     return status;
 }
 
+static gh_status put_by_lanes(gh_exchange *x, const gh_exchange_op *op,
+                              gh_error *err)
+{
+    gh_status status = fork_lanes(x, op->stream, err);
+
+    for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
+        status = put(x, op, i, err);
+    }
+    return status;
+}
+
 /* The part that stays on this rank is copied before the wait for the others. */
 static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
 {
     gh_status status = gh_flags_say_ready(x, op, err);
+    bool batched = false;
 
     if (status == GH_OK) {
         status = gh_exchange_keep(x, op, err);
@@ -86,16 +133,19 @@ static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
     if (status == GH_OK) {
         status = gh_flags_wait_ready(x, op, err);
     }
-    if (status == GH_OK) {
-        status = fork_lanes(x, op->stream, err);
+    if (status == GH_OK && gh_exchange_has_batches(x, op->stream)) {
+        status = put_in_batches(x, op, &batched, err);
     }
-    for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
-        status = put(x, op, i, err);
+    if (status == GH_OK) {
+        status = batched ? gh_flags_set_all(x, gh_flag_of_arrival(op),
+                                            op->stream, err)
+                         : put_by_lanes(x, op, err);
     }
     if (status == GH_OK) {
         status = gh_flags_wait(x, gh_flag_of_arrival(op), op->stream, err);
     }
-    return status == GH_OK ? join_lanes(x, op->stream, err) : status;
+    return status == GH_OK && !batched ? join_lanes(x, op->stream, err)
+                                       : status;
 }
 
 const struct gh_exchange_ops gh_exchange_copy = {

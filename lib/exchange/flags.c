@@ -173,13 +173,7 @@ enum gh_flag gh_flag_of_arrival(const gh_exchange_op *op)
 
 gh_status gh_flags_release_window(gh_exchange *x, void *stream, gh_error *err)
 {
-    gh_status status = GH_OK;
-
-    for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
-        status = gh_flags_set(x, GH_FLAG_READY, gh_exchange_peer(x, i), stream,
-                              err);
-    }
-    return status;
+    return gh_flags_set_all(x, GH_FLAG_READY, stream, err);
 }
 
 gh_status gh_flags_say_ready(gh_exchange *x, const gh_exchange_op *op,
@@ -197,16 +191,66 @@ gh_status gh_flags_wait_ready(gh_exchange *x, const gh_exchange_op *op,
                           : gh_flags_wait(x, GH_FLAG_READY, op->stream, err);
 }
 
+/* Any byte of this row that is up will do. */
+static const char *byte_that_is_up(const gh_exchange *x)
+{
+    return byte_of(x, x->flags, GH_FLAG_ALL_SET, x->rank == 0 ? 1 : 0);
+}
+
 gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
                        void *stream, gh_error *err)
 {
-    /* Any byte of this row that is up will do. */
-    const char *up =
-        byte_of(x, x->flags, GH_FLAG_ALL_SET, x->rank == 0 ? 1 : 0);
-
     x->stats.signs++;
-    return gh_device_put(x->dev, gh_flag_at(x, flag, rank), up, 1, stream,
-                         err);
+    return gh_device_put(x->dev, gh_flag_at(x, flag, rank), byte_that_is_up(x),
+                         1, stream, err);
+}
+
+bool gh_exchange_has_batches(const gh_exchange *x, const void *stream)
+{
+    return x->n > 2 && !x->captures && !gh_device_is_legacy(stream) &&
+           gh_device_has_batches(x->dev);
+}
+
+/* Sets the flags of some peers, from the first on, in one call. */
+static gh_status set_some(gh_exchange *x, enum gh_flag flag, uint32_t first,
+                          uint32_t *n_p, void *stream, gh_error *err)
+{
+    struct gh_copies_out copies;
+    bool taken;
+    gh_status status;
+
+    for (copies.n = 0; copies.n < GH_COPIES_OUT && first + copies.n < x->n;
+         copies.n++) {
+        copies.to[copies.n] = (uintptr_t)gh_flag_at(
+            x, flag, gh_exchange_peer(x, first + copies.n));
+        copies.from[copies.n] = (uintptr_t)byte_that_is_up(x);
+        copies.bytes[copies.n] = 1;
+    }
+    status = gh_device_put_all(x->dev, &copies, stream, &taken, err);
+    *n_p = taken ? copies.n : 0;
+    x->stats.signs += *n_p;
+    x->stats.batches += taken;
+    return status;
+}
+
+gh_status gh_flags_set_all(gh_exchange *x, enum gh_flag flag, void *stream,
+                           gh_error *err)
+{
+    gh_status status = GH_OK;
+    uint32_t i = 1, n;
+
+    while (i < x->n && status == GH_OK) {
+        n = 0;
+        if (gh_exchange_has_batches(x, stream)) {
+            status = set_some(x, flag, i, &n, stream, err);
+        }
+        if (n == 0 && status == GH_OK) {
+            status = gh_flags_set(x, flag, gh_exchange_peer(x, i), stream, err);
+            n = 1;
+        }
+        i += n;
+    }
+    return status;
 }
 
 gh_status gh_flags_wait(gh_exchange *x, enum gh_flag flag, void *stream,

@@ -121,6 +121,7 @@ gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,
     }
     x->stats.calls++;
     x->stats.captured += captured;
+    x->captures = captured;
     status = x->ops->issue(x, op, &why);
     if (status == GH_OK && !captured) {
         status = gh_device_event_record(x->dev, x->ended, op->stream, &why);
@@ -152,6 +153,7 @@ gh_status gh_exchange_issue_release(gh_exchange *x, void *stream, gh_error *err)
                        "gh_exchange_release_window: called since the call "
                        "before: once is enough");
     }
+    x->captures = captured;
     status = x->ops->release_window != NULL
                  ? x->ops->release_window(x, stream, &why)
                  : GH_OK;

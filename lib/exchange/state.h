@@ -146,6 +146,7 @@ struct gh_exchange {
     void *ended; /* an event: the end of the last call outside of captures */
 
     uint32_t turn; /* flags of the last call outside of captures */
+    bool captures; /* the call at hand is captured */
     bool released; /* the window, outside of captures, since that call */
     bool in_graphs; /* calls or releases are, for which the end waits */
     bool told;    /* the others know that this rank gave up */
@@ -197,6 +198,12 @@ const void *gh_flags_row(const gh_exchange *x, enum gh_flag flag);
 /* Sets this rank's flag in the memory of another rank. */
 gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
                        void *stream, gh_error *err);
+/* The same in all other ranks. */
+gh_status gh_flags_set_all(gh_exchange *x, enum gh_flag flag, void *stream,
+                           gh_error *err);
+/* Whether what goes to all others may go in one call, which a capture does not
+ * take. */
+bool gh_exchange_has_batches(const gh_exchange *x, const void *stream);
 /* Makes the stream wait until all others have set their flag here, and clears
  * the flags. */
 gh_status gh_flags_wait(gh_exchange *x, enum gh_flag flag, void *stream,

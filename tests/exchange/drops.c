@@ -71,22 +71,39 @@ static const struct {
     int n;
     const char *kind;
     bool in_graphs, in_turn;
-    int least; /* waits and flags */
+    int least;  /* waits and flags */
+    bool lanes; /* the driver has no call for several copies */
 } sweeps[] = {
-    { "issued", 2, "copy", false, false, 2 * ROUNDS * 4 },
-    { "issued by three", 3, "copy", false, false, 3 * ROUNDS * 6 },
-    { "issued in turn", 2, "copy", false, true, 2 * ROUNDS * 2 },
-    { "issued in turn by three", 3, "copy", false, true, 3 * ROUNDS * 4 },
-    { "captured", 2, "copy", true, false, 2 * 4 },
-    { "captured by three", 3, "copy", true, false, 3 * 6 },
-    { "captured in turn by three", 3, "copy", true, true, 3 * 14 },
-    { "a kernel in turn", 3, "kernel", false, true, 3 * ROUNDS * 2 },
-    { "a captured kernel", 3, "kernel", true, false, 3 * 4 },
+    { .name = "issued", .n = 2, .kind = "copy",
+      .least = 2 * ROUNDS * 4 },
+    { .name = "issued by three", .n = 3, .kind = "copy",
+      .least = 3 * ROUNDS * 4 },
+    { .name = "issued by three, on lanes", .n = 3, .kind = "copy",
+      .least = 3 * ROUNDS * 6, .lanes = true },
+    { .name = "issued in turn", .n = 2, .kind = "copy", .in_turn = true,
+      .least = 2 * ROUNDS * 2 },
+    { .name = "issued in turn by three", .n = 3, .kind = "copy",
+      .in_turn = true, .least = 3 * ROUNDS * 2 },
+    { .name = "issued in turn by three, on lanes", .n = 3, .kind = "copy",
+      .in_turn = true, .least = 3 * ROUNDS * 4, .lanes = true },
+    { .name = "captured", .n = 2, .kind = "copy", .in_graphs = true,
+      .least = 2 * 4 },
+    { .name = "captured by three", .n = 3, .kind = "copy", .in_graphs = true,
+      .least = 3 * 6 },
+    { .name = "captured in turn by three", .n = 3, .kind = "copy",
+      .in_graphs = true, .in_turn = true, .least = 3 * 14 },
+    { .name = "a kernel in turn", .n = 3, .kind = "kernel", .in_turn = true,
+      .least = 3 * ROUNDS * 2 },
+    { .name = "a captured kernel", .n = 3, .kind = "kernel", .in_graphs = true,
+      .least = 3 * 4 },
     /* Some ranks by copies and others by the kernel, in one call. */
-    { "by copies and a kernel", 3, "auto", false, true, 3 * ROUNDS * 2 },
-    { "captured, by copies and a kernel", 3, "auto", true, false, 3 * 5 },
+    { .name = "by copies and a kernel", .n = 3, .kind = "auto",
+      .in_turn = true, .least = 3 * ROUNDS * 2 },
+    { .name = "captured, by copies and a kernel", .n = 3, .kind = "auto",
+      .in_graphs = true, .least = 3 * 5 },
     /* Words of four ranks, of which one has five: two words. */
-    { "captured by five", 5, "copy", true, false, 5 * 10 },
+    { .name = "captured by five", .n = 5, .kind = "copy", .in_graphs = true,
+      .least = 5 * 10 },
 };
 static size_t sweeping;
 
@@ -117,6 +134,8 @@ static void sweep(size_t s)
     captures = sweeps[s].in_graphs;
     options.in_turn = sweeps[s].in_turn;
     options.kind = sweeps[s].kind;
+    ranks_refuse(sweeps[s].lanes ? "cuMemcpyBatchAsync_v2" : NULL,
+                 CUDA_ERROR_NOT_SUPPORTED);
     options.alone = strcmp(sweeps[s].kind, "auto") == 0;
     options.small = "300";
     ranks_drop_wait(0);
@@ -160,6 +179,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(sweeps) / sizeof(sweeps[0]); i++) {
         sweep(i);
     }
+    ranks_refuse(NULL, 0);
     break_promises(2);
     break_promises(3);
     return done_testing();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 static struct trader_options wanted;
+static bool refuses; /* the driver several copies in one call */
 
 static void test_shapes(struct rank *r)
 {
@@ -105,6 +106,14 @@ static void are_as_few_as_said(struct rank *r, const gh_exchange_stats *stats)
     }
     says_int(r, (long long)stats->signs, 2 * rows * others,
              "tell each other rank %lld things", rows);
+    if (stats->batches != 0) { /* of parts, and of each row of signs */
+        says_int(r, (long long)stats->batches, 2 * (1 + rows),
+                 "and have one call for all parts and one for all signs");
+        says_int(r, (long long)stats->edges, 0, "and use no event");
+        return;
+    }
+    says(r, lanes == 0 || refuses || !ranks_are_soft(),
+         "parts of several ranks go in one call where the driver has it");
     says_int(r, (long long)stats->edges, lanes > 0 ? 2 * (1 + 3 * lanes) : 0,
              "and use events for the second peer and on");
 }
@@ -326,6 +335,30 @@ static void run_one_by_one(void)
     ranks_refuse(NULL, 0);
 }
 
+/* A driver without calls for several copies, and one that refuses them. */
+static void run_without_batches(void)
+{
+    static const int codes[] = { CUDA_ERROR_NOT_SUPPORTED,
+                                 CUDA_ERROR_INVALID_VALUE };
+    static const struct ranks_test few[] = {
+        { "shapes", test_shapes, false },
+        { "replayed", test_replayed, false },
+        { "counted", test_counted, false },
+    };
+
+    refuses = true;
+    for (int i = 0; i < 4; i++) {
+        wanted = (struct trader_options){ .kind = "copy", .in_turn = i >= 2 };
+        ranks_refuse("cuMemcpyBatchAsync_v2", codes[i % 2]);
+        ranks_run_all(3, few, 3);
+        is_int((long long)ranks_calls("cuMemcpyBatchAsync_v2"), 3,
+               "where a call is %d for several copies each rank asks once",
+               codes[i % 2]);
+    }
+    refuses = false;
+    ranks_refuse(NULL, 0);
+}
+
 static const char *const talking[] = { "GRAPHHOOKS_TIMEOUT=20",
                                        "GRAPHHOOKS_LOG=info", NULL };
 
@@ -528,6 +561,7 @@ int main(void)
     }
     if (ranks_are_soft()) {
         run_one_by_one();
+        run_without_batches();
     }
     run_said();
     if (ranks_have_nccl()) {

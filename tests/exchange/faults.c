@@ -84,6 +84,7 @@ static const struct {
     { .name = "cuStreamCreateWithPriority", .n_ranks = 3 },
     { .name = "cuEventCreate", .n_ranks = 2 },
     { .name = "cuEventRecord", .n_ranks = 3 },
+    { .name = "cuMemcpyBatchAsync_v2", .n_ranks = 4 },
     { .name = "cuEventQuery", .n_ranks = 2 },
     { .name = "cuStreamWaitEvent", .n_ranks = 3 },
     { .name = "cuStreamWriteValue32", .n_ranks = 2 },

@@ -742,6 +742,7 @@ class gh_exchange_stats(Structure):
         ("edges", c_uint64),
         ("kernel_calls", c_uint64),
         ("small_bytes", c_uint64),
+        ("batches", c_uint64),
     ]
 
 

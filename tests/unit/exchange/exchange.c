@@ -451,6 +451,29 @@ gh_status gh_device_words(struct gh_device *dev, const struct gh_word *words,
     return GH_OK;
 }
 
+static bool batches, batch_taken;
+static uint32_t n_batched; /* copies of the last batch */
+
+bool gh_device_has_batches(const struct gh_device *dev)
+{
+    (void)dev;
+    return batches;
+}
+
+gh_status gh_device_put_all(struct gh_device *dev,
+                            const struct gh_copies_out *copies, void *stream,
+                            bool *taken_p, gh_error *error)
+{
+    (void)dev;
+    (void)stream;
+    (void)error;
+    n_batched = copies->n;
+    *taken_p = batch_taken;
+    batches = batch_taken;
+    note("batch%u ", copies->n);
+    return GH_OK;
+}
+
 bool gh_device_has_words(const struct gh_device *dev)
 {
     (void)dev;
@@ -591,7 +614,8 @@ static void reset(gh_exchange_kind kind)
     n_gathers = changed_gather = failed_gather = 0;
     comms_open = n_memory = n_objects = 0;
     ended = idle = reaches = job_is_over = true;
-    captures = false;
+    captures = batches = false;
+    batch_taken = true;
     busy = NULL;
     n_puts = n_recorded = 0;
     memset(ready, 0, sizeof(ready));
@@ -1019,6 +1043,52 @@ static void test_calls_that_are_small(void)
     }
 }
 
+/* What goes to several ranks goes in one call, if the driver takes it, and not
+ * in a capture. */
+static void test_batches(void)
+{
+    static const struct {
+        const char *what;
+        void *stream;
+        bool has, takes, captures;
+        const char *calls;
+    } cases[] = {
+        { "in batches", STREAM, true, true, false, "batch3 batch2 batch3 " },
+        { "without batches", STREAM, false, true, false,
+          "put1 put1 put1 put10 put1 put1 put20 put1 " },
+        { "in a batch that is refused", STREAM, true, false, false,
+          "batch3 put1 put1 put1 put10 put1 put1 put20 put1 " },
+        { "captured", STREAM, true, true, true,
+          "put1 put1 put1 put10 put1 put1 put20 put1 " },
+        { "on the legacy stream", NULL, true, true, false,
+          "put1 put1 put1 put10 put1 put1 put20 put1 " },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        /* Rank 3 gets nothing. */
+        gh_exchange_part parts[N] = { [2] = { .bytes = 10 },
+                                      [0] = { .bytes = 20 } };
+        const gh_exchange_op op = { .struct_size = sizeof(op),
+                                    .stream = cases[i].stream,
+                                    .send = calls,
+                                    .parts = parts };
+        gh_exchange *x = begin(GH_EXCHANGE_COPY);
+        gh_exchange_stats stats;
+
+        batches = cases[i].has;
+        batch_taken = cases[i].takes;
+        captures = cases[i].captures;
+        is_status(gh_exchange_issue(x, &op, &err), GH_OK, &err, "%s",
+                  cases[i].what);
+        is_str(calls, cases[i].calls, "%s", cases[i].what);
+        gh_exchange_count(x, &stats);
+        ok(stats.copied_bytes == 30 && stats.signs == 6,
+           "%s: bytes and signs are counted once", cases[i].what);
+        captures = false;
+        gh_exchange_close(x);
+    }
+}
+
 /* ---- ends ---------------------------------------------------------------- */
 
 static void test_ends(void)
@@ -1309,6 +1379,7 @@ int main(void)
     test_measured_in_unequal_windows();
     test_measured_by_some();
     test_calls_that_are_small();
+    test_batches();
     test_ends();
     test_an_abort_that_stays();
     test_memory_that_is_left();
