@@ -3,8 +3,10 @@
  * ranks, slow each other down.
  *
  * The copies are like those of offload: pinned memory, one stream out and one
- * back, both at once.  The operations are an exchange of the library's, the
- * same exchange by NCCL, and NCCL's all-gather and all-reduce.  Each is timed
+ * back, both at once.  The operations are an exchange of the library's, by
+ * copies and by its kernel, the same exchange by NCCL, and NCCL's all-gather and
+ * all-reduce.  Beside an exchange by copies there are also copies one way only,
+ * and copies in pieces.  Each is timed
  * alone, and then with the other beside it, in numbers that take equally long
  * alone.
  *
@@ -20,11 +22,26 @@ enum { ROUNDS = 6, MOST_ROUNDS = 64, LEAST = 4, MOST_TIMES = 256 };
 /* How long each side runs when both do. */
 #define SPAN_NS 2e7
 
-enum operation { BY_COPIES, BY_SENDS, ALL_GATHER, ALL_REDUCE, OPERATIONS };
+enum operation { BY_COPIES, BY_SENDS, BY_LAUNCHES, ALL_GATHER, ALL_REDUCE };
 
-static const char *const names[OPERATIONS] = { "exchange by copies",
-                                               "exchange by NCCL", "all-gather",
-                                               "all-reduce" };
+enum { OUT = 1, BACK = 2 }; /* the copies beside it */
+
+static const struct beside {
+    const char *name;
+    enum operation op;
+    int ways;
+    uint32_t pieces; /* of each copy */
+} cases[] = {
+    { "exchange by copies", BY_COPIES, OUT | BACK, 1 },
+    { "exchange by NCCL", BY_SENDS, OUT | BACK, 1 },
+    { "all-gather", ALL_GATHER, OUT | BACK, 1 },
+    { "all-reduce", ALL_REDUCE, OUT | BACK, 1 },
+    { "exchange by kernel", BY_LAUNCHES, OUT | BACK, 1 },
+    { "by copies, out only", BY_COPIES, OUT, 1 },
+    { "by copies, back only", BY_COPIES, BACK, 1 },
+    { "by copies, 16 pieces", BY_COPIES, OUT | BACK, 16 },
+};
+enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
 struct place {
     struct side *s;
@@ -32,7 +49,8 @@ struct place {
     char *to_host, *from_host;
     CUstream streams[2]; /* for copies */
     CUevent ends[3];
-    gh_exchange *x[BY_NCCL + 1];
+    gh_exchange *x[BY_LAUNCHES + 1]; /* by enum operation */
+    const struct beside *now;
 };
 
 /* How long copies and operations took. */
@@ -42,7 +60,7 @@ struct times {
 
 static bool has(const struct place *p, enum operation op)
 {
-    return op == BY_COPIES || side_has(p->s, BY_NCCL);
+    return op == BY_COPIES || op == BY_LAUNCHES || side_has(p->s, BY_NCCL);
 }
 
 static void need_nccl(const struct place *p, ncclResult_t result)
@@ -64,8 +82,8 @@ static void issue(struct place *p, enum operation op)
     switch (op) {
     case BY_COPIES:
     case BY_SENDS:
-        side_send(s, p->x[op == BY_COPIES ? BY_COPY : BY_NCCL], s->send, 0,
-                  s->most, 0, s->side);
+    case BY_LAUNCHES:
+        side_send(s, p->x[op], s->send, 0, s->most, 0, s->side);
         return;
     case ALL_GATHER:
         need_nccl(p, s->nccl.ncclAllGather(s->send, window, part, ncclUint8,
@@ -79,12 +97,18 @@ static void issue(struct place *p, enum operation op)
 
 static void issue_copies(struct place *p)
 {
-    const uint64_t bytes = p->s->most;
+    const uint64_t bytes = p->s->most / p->now->pieces;
 
-    NEED(&p->s->bench, cuMemcpyDtoHAsync,
-         (p->to_host, p->out, bytes, p->streams[0]));
-    NEED(&p->s->bench, cuMemcpyHtoDAsync,
-         (p->back, p->from_host, bytes, p->streams[1]));
+    for (uint64_t at = 0; at < p->s->most; at += bytes) {
+        if ((p->now->ways & OUT) != 0) {
+            NEED(&p->s->bench, cuMemcpyDtoHAsync,
+                 (p->to_host + at, p->out + at, bytes, p->streams[0]));
+        }
+        if ((p->now->ways & BACK) != 0) {
+            NEED(&p->s->bench, cuMemcpyHtoDAsync,
+                 (p->back + at, p->from_host + at, bytes, p->streams[1]));
+        }
+    }
 }
 
 static double elapsed(const struct place *p, int which)
@@ -123,9 +147,7 @@ static struct times run(struct place *p, enum operation op, int copies, int n)
         NEED(bench, cuEventRecord, (p->ends[i], streams[i]));
         NEED(bench, cuStreamWaitEvent, (bench->stream, p->ends[i], 0));
     }
-    side_wait(s, n > 0 && op <= BY_SENDS
-                     ? p->x[op == BY_COPIES ? BY_COPY : BY_NCCL]
-                     : NULL);
+    side_wait(s, n > 0 && op <= BY_LAUNCHES ? p->x[op] : NULL);
     ns[0] = elapsed(p, 0) > elapsed(p, 1) ? elapsed(p, 0) : elapsed(p, 1);
     ns[1] = elapsed(p, 2);
     rank_most(s->rank, ns, 2);
@@ -143,8 +165,9 @@ static int times_for(double ns)
                                 : (int)times;
 }
 
-static void measure(struct place *p, FILE *file, enum operation op, int rounds)
+static void measure(struct place *p, FILE *file, int rounds)
 {
+    const enum operation op = p->now->op;
     double alone[2][MOST_ROUNDS], beside[2][MOST_ROUNDS];
     double longer[2][MOST_ROUNDS];
     const int few = p->s->bench.options.brief ? LEAST : 0;
@@ -167,7 +190,7 @@ static void measure(struct place *p, FILE *file, enum operation op, int rounds)
     fprintf(file,
             "%s  {\"operation\": \"%s\", \"bytes\": %llu, \"copies\": %d, "
             "\"operations\": %d, ",
-            op == BY_COPIES ? "" : ",\n", names[op],
+            p->now == cases ? "" : ",\n", p->now->name,
             (unsigned long long)p->s->most, copies, n);
     bench_json_spread(file, "copies_ns", bench_spread(alone[0], rounds));
     bench_json_spread(file, "work_ns", bench_spread(alone[1], rounds));
@@ -183,6 +206,9 @@ static void measure(struct place *p, FILE *file, enum operation op, int rounds)
 
 static void open_place(struct place *p, struct side *s)
 {
+    static const enum exchange_by by[] = { [BY_COPIES] = BY_COPY,
+                                           [BY_SENDS] = BY_NCCL,
+                                           [BY_LAUNCHES] = BY_KERNEL };
     const struct bench *bench = &s->bench;
 
     memset(p, 0, sizeof(*p));
@@ -202,9 +228,9 @@ static void open_place(struct place *p, struct side *s)
     for (int i = 0; i < 3; i++) {
         NEED(bench, cuEventCreate, (&p->ends[i], 0));
     }
-    for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
-        if (side_has(s, by)) {
-            p->x[by] = side_exchange(s, by, (void *)(uintptr_t)p->window,
+    for (enum operation op = BY_COPIES; op <= BY_LAUNCHES; op++) {
+        if (has(p, op)) {
+            p->x[op] = side_exchange(s, by[op], (void *)(uintptr_t)p->window,
                                      s->most);
         }
     }
@@ -236,8 +262,8 @@ static void close_place(struct place *p)
 {
     const struct bench *bench = &p->s->bench;
 
-    for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
-        bench->gh->exchange_destroy(p->x[by]);
+    for (enum operation op = BY_COPIES; op <= BY_LAUNCHES; op++) {
+        bench->gh->exchange_destroy(p->x[op]);
     }
     rank_meet(p->s->rank);
     NEED(bench, cuMemFree, (p->window));
@@ -267,9 +293,10 @@ static void run_rank(struct rank *rank, void *user)
     open_place(&place, &side);
     file = side_json_begin(&side, "beside");
     fprintf(file, "\"beside\": [\n");
-    for (enum operation op = BY_COPIES; op < OPERATIONS; op++) {
-        if (has(&place, op)) {
-            measure(&place, file, op, rounds);
+    for (size_t i = 0; i < CASES; i++) {
+        place.now = &cases[i];
+        if (has(&place, place.now->op)) {
+            measure(&place, file, rounds);
         }
     }
     wrong = is_right(&place) ? 0 : 1;

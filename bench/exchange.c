@@ -187,6 +187,22 @@ static double timed(struct side *s, struct window *w, enum exchange_by by,
     return ns;
 }
 
+/* The nanoseconds of this host for a call that is not captured. */
+static double timed_issue(struct side *s, struct window *w, enum exchange_by by)
+{
+    uint64_t begun;
+    double ns;
+
+    side_wait(s, w->x[by]);
+    begun = bench_now_ns();
+    for (int i = 0; i < REPEATS; i++) {
+        exchange_once(s, w, by, s->unit, s->bench.stream);
+    }
+    ns = (double)(bench_now_ns() - begun) / REPEATS;
+    side_wait(s, w->x[by]);
+    return ns;
+}
+
 /* Counts what the library issues for one exchange besides the copies of its
  * parts. */
 static void count_operations(struct side *s, struct window *w, FILE *file)
@@ -200,11 +216,14 @@ static void count_operations(struct side *s, struct window *w, FILE *file)
     side_wait(s, w->x[BY_COPY]);
     fprintf(file,
             "\"operations\": {\"words\": %llu, \"word_calls\": %llu, "
-            "\"signs\": %llu, \"edges\": %llu},\n",
+            "\"signs\": %llu, \"edges\": %llu, \"batches\": %llu, "
+            "\"copy_issue_ns\": %.0f, \"kernel_issue_ns\": %.0f},\n",
             (unsigned long long)(after.words - before.words),
             (unsigned long long)(after.word_calls - before.word_calls),
             (unsigned long long)(after.signs - before.signs),
-            (unsigned long long)(after.edges - before.edges));
+            (unsigned long long)(after.edges - before.edges),
+            (unsigned long long)(after.batches - before.batches),
+            timed_issue(s, w, BY_COPY), timed_issue(s, w, BY_KERNEL));
 }
 
 static void measure_copies(struct side *s, struct window *w, FILE *file,

@@ -63,6 +63,7 @@ EXTRA_DIST += \
 	bench/verify_torch.py \
 	bench/offload_picture.py \
 	bench/offload_trace.py \
+	bench/exchange_picture.py \
 	bench/overlap_picture.py \
 	bench/picture.py \
 	bench/run.sh \
@@ -86,6 +87,7 @@ EXTRA_DIST += \
 	bench/results/h200/step.svg \
 	bench/results/h200/offload.svg \
 	bench/results/h200/table.txt \
+	bench/results/h200x2/exchange.svg \
 	bench/results/raw.tar.xz
 
 # What was measured, with every turn of every row: results/ in the build
@@ -106,6 +108,7 @@ figures: results
 	    draw banks_picture h200 h200/banks && \
 	    draw offload_picture h200/offload.json h200/offload && \
 	    draw overlap_picture h200/overlap.json h200/overlap && \
+	    draw exchange_picture h200x2/exchange.json h200x2/exchange && \
 	    draw scale_picture h200/scale.json h200/scale && \
 	    draw picture h200/peers h200/step && draw picture h100/te h100/te
 .PHONY: figures pack-results

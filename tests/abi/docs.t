@@ -92,6 +92,7 @@ if have python3; then
 banks_picture h200 h200/banks
 offload_picture h200/offload.json h200/offload
 overlap_picture h200/overlap.json h200/overlap
+exchange_picture h200x2/exchange.json h200x2/exchange
 scale_picture h200/scale.json h200/scale
 picture h200/peers h200/step
 picture h100/te h100/te

@@ -133,8 +133,8 @@ ok $? "scale compares its model of the link with three ranks' exchanges"
     --json "$scratch/d.json" 2> "$scratch/log"
 [ $? -eq 0 ] && ! grep -q '^softcuda: ' "$scratch/log" &&
     grep -q '"right": true' "$scratch/d.json" &&
-    [ "$(grep -c '"operation": ' "$scratch/d.json")" -eq 4 ]
-ok $? "beside measures copies and four operations of three ranks"
+    [ "$(grep -c '"operation": ' "$scratch/d.json")" -eq 8 ]
+ok $? "beside measures copies and operations of three ranks, in eight ways"
 json "$scratch/d.json" "beside writes JSON"
 ./bench/exchange --driver soft --brief --rounds 2 --ranks 3 \
     --json "$scratch/x.json" 2> "$scratch/log"
@@ -142,6 +142,19 @@ json "$scratch/d.json" "beside writes JSON"
     grep -q '"ranks": 3, "devices": 3,' "$scratch/x.json" &&
     [ "$(grep -c '"bitwise_equal": true' "$scratch/x.json")" -eq 2 ]
 ok $? "exchange runs on three ranks"
+# Of a call without a turn: one for all parts, and one for each sign to all.
+grep -q '"batches": 3, "copy_issue_ns": [0-9]*, "kernel_issue_ns": [0-9]*}' \
+    "$scratch/x.json"
+ok $? "it counts calls of the driver, and times them"
+if command -v python3 > "$scratch/which"; then
+    PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/exchange_picture.py" \
+        "$scratch/x.json" > "$scratch/x.svg"
+    [ $? -eq 0 ] && grep -q 'class="way auto"' "$scratch/x.svg" &&
+        grep -q '; 3 ranks on 3 ' "$scratch/x.svg"
+    ok $? "exchange_picture.py draws it"
+else
+    skip "no python3 to draw with"
+fi
 ./bench/exchange --driver soft --brief --rounds 1 --passes 1 --nccl none \
     > "$scratch/out" 2>&1 &&
     ! grep -q '^softcuda: ' "$scratch/out" &&
