@@ -162,6 +162,41 @@ one --layers 5 --microbatches 3
 same "a file, in an order of each stage" -- --layers 5 \
     --schedule "$scratch/mixed" --pp 3
 
+# ---- all together ----------------------------------------------------------
+
+# several OPTION...: what ranks of one stage learn.
+several()
+{
+    # shellcheck disable=SC2086 # words
+    "$builddir/gh-engine" $base ${shape% --lengths 8} "$@" --compare eager \
+        --json "$scratch/out.json" > "$scratch/out" 2>&1 ||
+        diag "$(tail -n 3 "$scratch/out")"
+    alone=$(numbers)
+}
+shared="--batch 1 --seq 12 --layers 4 --packed --cp 1,2"
+small="$base ${shape% --lengths 8}"
+all=eager,graph,graph+offload,graph+offload+delay
+# shellcheck disable=SC2086 # words
+{
+    several --ranks 2 --seq 8 --layers 4
+    same "two ranks of each stage" -- --ranks 4 --seq 8 --layers 4 --pp 2
+    several --ranks 2 --seq 8 --layers 4 --model moe --ep 2
+    same "divided experts" -- --ranks 4 --seq 8 --layers 4 --model moe --ep 2 \
+        --pp 2
+    several --ranks 2 $shared
+    same "shared sequences, with offload" -- --ranks 4 $shared --pp 2 \
+        --compare $all --offload core_attn
+    several --ranks 2 $shared --model moe --ep 2 --microbatches 4,6,2
+    same "all, interleaved" -- --ranks 4 $shared --model moe --ep 2 --pp 2 \
+        --vpp 2 --microbatches 4,6,2 --compare $all --offload core_attn
+    same "all, zero bubble" -- --ranks 4 $shared --model moe --ep 2 --pp 2 \
+        --schedule zero-bubble --microbatches 4,6,2
+    several --ranks 2 --seq 8 --layers 4 --model moe --ep 2 --drop-and-pad
+    same "experts in graphs" GRAPHHOOKS_GRANULARITY=chunk -- --ranks 4 --seq 8 \
+        --layers 4 --model moe --ep 2 --drop-and-pad --pp 2
+}
+small="$base $shape"
+
 [ "$driver" = soft ] || { done_testing; exit; }
 
 # ---- options ---------------------------------------------------------------
@@ -203,6 +238,8 @@ refuses "--ep 2 does not divide 1 ranks of a stage" --pp 2 --ranks 2 --ep 2 \
     --model moe
 refuses "--pp 2 and step in --compare" --pp 2 --compare eager,step
 refuses "--pp 2 and --streams" --pp 2 --streams 2
+refuses "--schedule zero-bubble reads again what the backward has let go" \
+    --pp 2 --schedule zero-bubble --compare eager,graph+offload
 refuses "--pp 2 and --in-flight" --pp 2 --in-flight 2
 sed 's/^1 forward 0 0$/1 backward 0 0/' "$scratch/mixed" > "$scratch/bad"
 refuses "--schedule .*bad: line 12: " --schedule "$scratch/bad" --layers 3

@@ -163,8 +163,12 @@ static int check_offload(const struct command *command, char *text,
     }
     if (options->delay_wgrad && offloads) {
         snprintf(text, text_bytes,
-                 "--delay-wgrad reads again what the backward has let go: "
-                 "leave it out, or the modes with offload");
+                 "--%s%s reads again what the backward has let go: leave it "
+                 "out, or the modes with offload",
+                 options_pp(options) > 1 ? "schedule " : "delay-wgrad",
+                 options_pp(options) > 1 && options->schedule != NULL
+                     ? options->schedule
+                     : "");
         return -1;
     }
     return 0;
