@@ -26,12 +26,15 @@ test_programs += \
 	tests/engine/processes.t \
 	tests/engine/scopes.t \
 	tests/engine/several.t \
+	tests/engine/stages.t \
 	tests/engine/cp_attention.t \
 	tests/engine/training.t
 tests_engine_borders_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_borders_t_LDADD = libenginetest.la
 tests_engine_packed_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_packed_t_LDADD = libenginetest.la
+tests_engine_stages_t_CPPFLAGS = $(engine_test_cppflags)
+tests_engine_stages_t_LDADD = libenginetest.la
 tests_engine_several_t_CPPFLAGS = $(engine_test_cppflags)
 tests_engine_several_t_LDADD = libenginetest.la
 tests_engine_cp_attention_t_CPPFLAGS = $(engine_test_cppflags)

@@ -265,6 +265,43 @@ while [ $seed -le "$seeds" ]; do
 done
 empty "$bad" "$seeds seeds of the software device: the bits of one stage"
 
+# ---- faults ----------------------------------------------------------------
+
+# Where a stage cannot record a pass, it runs eagerly there; the others replay.
+one --layers 4
+bad=
+for entry in cuStreamBeginCapture cuStreamEndCapture \
+    cuGraphInstantiateWithFlags; do
+    for n in 1 2 5 8; do
+        SOFTCUDA_FAIL=$entry:$n timeout 60 "$builddir/gh-engine" $small \
+            --layers 4 --pp 2 --json "$scratch/out.json" > "$scratch/out" \
+            2> "$scratch/err"
+        [ $? -eq 0 ] && [ "$(numbers)" = "$alone" ] &&
+            [ "$(grep -c 'runs eagerly from now on' "$scratch/err")" -eq 1 ] ||
+            bad="$bad $entry:$n"
+    done
+done
+empty "$bad" "a capture that fails on a stage: the bits of one stage"
+trains GRAPHHOOKS_MAX_SLOTS=1 GRAPHHOOKS_LOG=off -- --layers 4 --pp 4
+[ $? -eq 0 ] && [ "$(numbers)" = "$alone" ] && [ "$(value busy)" -gt 0 ]
+ok $? "microbatches for which there is no slot run eagerly"
+
+# A stage that fails says where it was.  Another one may have been between two
+# steps; tests/engine/stages.c sees that it says for what it waits.
+bad=
+for entry in cuLaunchKernel:20 cuLaunchKernel:60 cuLaunchKernel:100 \
+    cuStreamWaitEvent:9 cuEventRecord:20; do
+    # shellcheck disable=SC2086 # words
+    SOFTCUDA_UNWRITTEN=0 SOFTCUDA_FAIL=$entry timeout 20 \
+        "$builddir/gh-engine" $small --layers 4 --pp 2 --limit 3 \
+        > "$scratch/out" 2> "$scratch/err"
+    [ $? -eq 3 ] && [ "$(grep -c '^gh-engine: rank' "$scratch/err")" -eq 2 ] &&
+        grep -q '^gh-engine: rank .*failed with 999.*; stage [01] was at its' \
+            "$scratch/err" ||
+        bad="$bad $entry($(grep '^gh-engine: rank' "$scratch/err"))"
+done
+empty "$bad" "where a stage fails, it says in which pass, and all end"
+
 # drops N OPTION...: a step has N waits between streams.
 drops()
 {

@@ -7,6 +7,7 @@
 #include "device/comm.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -206,40 +207,87 @@ static int check_async(const struct comm *comm)
                : check(comm, "an operation between ranks", result);
 }
 
-/* Polls the stream, because a driver's own wait does not end while another rank
- * is missing. */
-static int poll_stream(const struct comm *comm, CUstream stream,
-                       const struct comm_watch *watch)
+/* What a poll waits for: an event, or else a stream.  `what` begins the
+ * sentence of a failure. */
+struct polled {
+    CUstream stream;
+    CUevent event;
+    const char *what;
+};
+
+static CUresult query(const struct device *dev, const struct polled *polled)
+{
+    return polled->event != NULL ? dev->drv.cuEventQuery(polled->event)
+                                 : dev->drv.cuStreamQuery(polled->stream);
+}
+
+static int check_lost(const struct comm *comm, const struct comm_watch *watch,
+                      const struct polled *polled)
+{
+    char why[200];
+
+    return watch->lost(watch->user, why, sizeof(why))
+               ? device_fail(comm->dev, "%s%s", polled->what, why)
+               : 0;
+}
+
+/* Puts `what` before the sentence of a failure.  Returns -1. */
+static int say_first(struct device *dev, const char *what)
+{
+    char said[sizeof(dev->error)];
+
+    memcpy(said, dev->error, sizeof(said));
+    snprintf(dev->error, sizeof(dev->error), "%.120s%.130s", what, said);
+    return -1;
+}
+
+/* Polls, because a driver's own wait does not end while another rank is
+ * missing. */
+static int poll_for(const struct comm *comm, const struct polled *polled,
+                    const struct comm_watch *watch)
 {
     const struct timespec nap = { .tv_nsec = 20000 };
     const double start = seconds();
     struct device *dev = comm->dev;
     CUresult code;
-    char why[200];
 
-    while ((code = dev->drv.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY) {
-        if (check_async(comm) != 0) {
+    while ((code = query(dev, polled)) == CUDA_ERROR_NOT_READY) {
+        if (check_lost(comm, watch, polled) != 0) {
             return -1;
         }
-        if (watch->lost(watch->user, why, sizeof(why))) {
-            return device_fail(dev, "%s", why);
+        if (check_async(comm) != 0) {
+            return say_first(dev, polled->what);
         }
         if (seconds() - start > watch->limit_s) {
             return device_fail(dev,
-                               "another rank has not come for %d seconds; see "
-                               "what became of it",
-                               watch->limit_s);
+                               "%sanother rank has not come for %d seconds; "
+                               "see what became of it",
+                               polled->what, watch->limit_s);
         }
         if (seconds() - start > SPIN_S) {
             nanosleep(&nap, NULL);
         }
     }
-    return device_check(dev, "cuStreamQuery", code);
+    return device_check(
+        dev, polled->event != NULL ? "cuEventQuery" : "cuStreamQuery", code);
+}
+
+int comm_wait(const struct comm *comm, CUevent event,
+              const struct comm_watch *watch, const char *what)
+{
+    const struct polled polled = { .event = event, .what = what };
+
+    if (comm->dev->code != CUDA_SUCCESS || poll_for(comm, &polled, watch) != 0) {
+        return -1;
+    }
+    /* A rank tells that it has failed before it ends what waits for it. */
+    return check_lost(comm, watch, &polled);
 }
 
 int comm_synchronize(const struct comm *comm, CUstream stream,
                      const struct comm_watch *watch)
 {
+    const struct polled polled = { .stream = stream, .what = "" };
     int status;
 
     if (comm->dev->code != CUDA_SUCCESS) {
@@ -247,6 +295,6 @@ int comm_synchronize(const struct comm *comm, CUstream stream,
     }
     /* softnccl ends waits that can never end */
     status = comm->dev->soft ? device_synchronize(comm->dev, stream)
-                             : poll_stream(comm, stream, watch);
+                             : poll_for(comm, &polled, watch);
     return status == 0 ? check_async(comm) : -1;
 }

@@ -81,5 +81,9 @@ void comm_pass_on(const struct comm *comm, const float *send, float *recv,
  * Returns 0, or -1: dev->error. */
 int comm_synchronize(const struct comm *comm, CUstream stream,
                      const struct comm_watch *watch);
+/* Waits for an event in the same way.  `what` begins the sentence of a
+ * failure. */
+int comm_wait(const struct comm *comm, CUevent event,
+              const struct comm_watch *watch, const char *what);
 
 #endif

@@ -8,11 +8,16 @@
 #include "step/microbatch.h"
 #include "step/pipeline_messages.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct pipeline {
     struct messages messages;
     struct gh_pipeline **schedules; /* by the number of microbatches */
+    uint32_t n_issued;              /* actions of the step; the last may have
+                                       failed */
+    bool issues;                    /* in pipeline_step() */
 };
 
 int pipeline_open(struct trainer *trainer)
@@ -128,10 +133,67 @@ int pipeline_step(struct trainer *trainer, int count)
     }
     stage = &schedule->stages[ranks_stage(trainer->options->ranks)];
     messages_begin_step(&pipeline->messages, schedule);
+    pipeline->issues = true;
+    pipeline->n_issued = 0;
     for (uint32_t i = 0; i < stage->n; i++) {
-        if (run(trainer, &stage->actions[i], count) != 0) {
+        pipeline->n_issued = i + 1;
+        if (run(trainer, &stage->actions[i], count) != 0 ||
+            trainer->dev->code != CUDA_SUCCESS) {
+            return -1;
+        }
+    }
+    pipeline->issues = false;
+    return 0;
+}
+
+/* ---- what a stage waits for -------------------------------------------------
+ */
+
+static const struct gh_stage *stage_of(const struct trainer *trainer)
+{
+    return &trainer->pipeline->messages.schedule
+                ->stages[ranks_stage(trainer->options->ranks)];
+}
+
+int pipeline_synchronize(const struct trainer *trainer)
+{
+    const struct pipeline *pipeline = trainer->pipeline;
+    const struct ranks *ranks = trainer->options->ranks;
+
+    for (uint32_t i = 0; pipeline != NULL && i < pipeline->n_issued; i++) {
+        const struct gh_action *a = &stage_of(trainer)->actions[i];
+        char what[160];
+        CUevent came;
+        uint32_t from;
+
+        if (!messages_find(&pipeline->messages, a, &from, &came)) {
+            continue;
+        }
+        snprintf(what, sizeof(what),
+                 "stage %d waits for stage %u, in its %s of chunk %u, "
+                 "microbatch %u: ",
+                 ranks_stage(ranks), from, gh_action_name(a->kind), a->chunk,
+                 a->microbatch);
+        if (comm_wait(&ranks->line, came, &ranks->watch, what) != 0) {
             return -1;
         }
     }
     return 0;
+}
+
+void pipeline_say_where(const struct trainer *trainer, char *text,
+                        size_t text_bytes)
+{
+    const struct pipeline *pipeline = trainer->pipeline;
+    const size_t used = strlen(text);
+    const struct gh_action *a;
+
+    if (pipeline == NULL || !pipeline->issues || pipeline->n_issued == 0) {
+        return;
+    }
+    a = &stage_of(trainer)->actions[pipeline->n_issued - 1];
+    snprintf(text + used, text_bytes - used,
+             "; stage %d was at its %s of chunk %u, microbatch %u",
+             ranks_stage(trainer->options->ranks), gh_action_name(a->kind),
+             a->chunk, a->microbatch);
 }

@@ -17,5 +17,12 @@ void pipeline_close(struct trainer *trainer);
 /* Issues this stage's actions in a step of `count` microbatches.  Returns 0, or
  * -1 as schedule_step(). */
 int pipeline_step(struct trainer *trainer, int count);
+/* Waits for all that this stage receives in the step.  Nothing if there is only
+ * one stage.  Returns 0, or -1: dev->error, which names the stage that sends,
+ * the chunk and the microbatch. */
+int pipeline_synchronize(const struct trainer *trainer);
+/* Adds to a sentence which action this stage was issuing, if it was. */
+void pipeline_say_where(const struct trainer *trainer, char *text,
+                        size_t text_bytes);
 
 #endif

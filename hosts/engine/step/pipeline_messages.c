@@ -234,32 +234,43 @@ static bool has_come(const struct messages *messages, uint32_t from,
     return false;
 }
 
-void messages_receive(struct messages *messages, const struct gh_action *a)
+bool messages_find(const struct messages *messages, const struct gh_action *a,
+                   uint32_t *from, CUevent *came)
 {
-    const struct trainer *trainer = messages->trainer;
     const struct gh_pipeline *schedule = messages->schedule;
     const uint32_t n = schedule->n_stages * schedule->n_chunks;
     const uint32_t part =
         gh_pipeline_part(schedule, stage_of(messages), a->chunk);
     const bool backward = a->kind != GH_ACTION_FORWARD;
+
+    if (a->kind == GH_ACTION_WEIGHTS ||
+        (backward ? part + 1 == n : part == 0)) {
+        return false;
+    }
+    *from = gh_pipeline_stage(schedule, backward ? part + 1 : part - 1);
+    *came = messages->events[a->chunk].came[backward][a->microbatch];
+    return *from != stage_of(messages); /* else messages_send() puts it there */
+}
+
+void messages_receive(struct messages *messages, const struct gh_action *a)
+{
+    const struct trainer *trainer = messages->trainer;
+    const struct gh_pipeline *schedule = messages->schedule;
+    const bool backward = a->kind != GH_ACTION_FORWARD;
     const struct message wanted = { backward, (int)a->chunk,
                                     (int)a->microbatch };
+    CUevent came;
     uint32_t from;
 
-    if (backward ? part + 1 == n : part == 0) {
+    if (!messages_find(messages, a, &from, &came)) {
         return;
-    }
-    from = gh_pipeline_stage(schedule, backward ? part + 1 : part - 1);
-    if (from == stage_of(messages)) {
-        return; /* messages_send() has put it there */
     }
     if (!has_come(messages, from, &wanted)) {
         receive_until(messages, from,
                       way_of(schedule, from, stage_of(messages), backward),
                       &wanted);
     }
-    DEVICE_CALL(trainer->dev, cuStreamWaitEvent, trainer->streams[0],
-                messages->events[a->chunk].came[backward][a->microbatch],
+    DEVICE_CALL(trainer->dev, cuStreamWaitEvent, trainer->streams[0], came,
                 CU_EVENT_WAIT_DEFAULT);
 }
 

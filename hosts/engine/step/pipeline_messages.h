@@ -45,6 +45,11 @@ void messages_begin_step(struct messages *messages,
 /* Lets the passes' stream wait for what an action of this stage works on, which
  * lies in chunk->x or chunk->d_head then.  Nothing if no stage sends it. */
 void messages_receive(struct messages *messages, const struct gh_action *a);
+/* Finds the stage that sends what an action of this stage works on, and the
+ * event of its arrival once messages_receive() was called.  False: no stage
+ * does. */
+bool messages_find(const struct messages *messages, const struct gh_action *a,
+                   uint32_t *from, CUevent *came);
 /* Sends what an action of this stage has made.  Nothing if it is for no stage.
  */
 void messages_send(struct messages *messages, const struct gh_action *a);

@@ -221,6 +221,9 @@ static int wait_for_step(struct trainer *trainer)
     struct ranks *ranks = trainer->options->ranks;
     const struct exchange *exchange = ranks_ep(ranks);
 
+    if (pipeline_synchronize(trainer) != 0) {
+        return -1;
+    }
     if (exchange != NULL &&
         exchange_synchronize(exchange, trainer->streams[0]) != 0) {
         return -1;
@@ -439,6 +442,7 @@ int train(const struct options *options, struct device *dev,
                        progress, before, result);
     if (status != 0) {
         explain(&trainer, error, error_bytes);
+        pipeline_say_where(&trainer, error, error_bytes);
     }
     exchanger_stats(&exchanger, &result->exchange);
 
