@@ -814,3 +814,46 @@ class Ignoring(Block):
 @pytest.mark.parametrize("grain", WHOLE)
 def test_nothing_comes_back_to_what_is_used(pair, grain):
     pair(lambda r: r.steps(), grain=grain, make=Ignoring, model=Spare)
+
+
+# ---- memory that dimensions share -------------------------------------------
+
+
+class Masked(Block):
+    """As a mask that all heads share, and a query that all samples do."""
+
+    def forward(self, x, mask, query):
+        return super().forward(
+            (x + query) * mask.mean(1).unsqueeze(-1) + mask.stride(1))
+
+
+class Shares(Model):
+    more = 0  # columns of the query that are left out
+
+    def __init__(self, make):
+        super().__init__(make)
+        self.query = nn.Parameter(torch.randn(LENGTH, WIDTH + self.more))
+
+    def run_layers(self, x):
+        query = self.query[:, :WIDTH]
+        for layer in self.layers:
+            mask = (x.detach().mean(-1) > 0).to(x.dtype).unsqueeze(1)
+            x = layer(x, mask.expand(-1, HEADS, -1),
+                      query.expand(len(x), -1, -1))
+        return x
+
+
+@pytest.mark.parametrize("verify", ["off", "always"])
+def test_an_expanded_tensor(pair, verify):
+    """Which is read anew in each pass, and gets a gradient."""
+    run = pair(lambda r: r.steps(), make=Masked, model=Shares, verify=verify)
+    assert run.attached.stats()["verify"]["differences"] == {}
+
+
+def test_an_expanded_slice_has_holes(pair):
+    class Slices(Shares):
+        more = 1
+
+    run = pair(lambda r: r.steps(), make=Masked, model=Slices, replays=False,
+               eager=["input"])
+    assert "x.contiguous()" in run.attached.explain()

@@ -83,7 +83,7 @@ def bytes_at(address: int, nbytes: int, device, keeper=None) -> torch.Tensor:
 def tensor_at(address: int, like: torch.Tensor) -> torch.Tensor:
     """A tensor of the shape and strides of ``like`` at another address, and no
     view to who asks: Megatron has one operation more for those."""
-    flat = bytes_at(address, like.numel() * like.element_size(), like.device)
+    flat = bytes_at(address, span_of(like) * like.element_size(), like.device)
     return flat.view(like.dtype).as_strided(like.size(), like.stride()).data
 
 
@@ -92,10 +92,8 @@ def unowned(tensor, keeper):
     what does."""
     if not tensor.numel() or tensor.is_neg() or tensor.is_conj():
         return tensor
-    span = 1 + sum((n - 1) * s
-                   for n, s in zip(tensor.size(), tensor.stride()))
-    flat = bytes_at(tensor.data_ptr(), span * tensor.element_size(),
-                           tensor.device, keeper)
+    flat = bytes_at(tensor.data_ptr(), span_of(tensor) * tensor.element_size(),
+                    tensor.device, keeper)
     return flat.view(tensor.dtype).as_strided(tensor.size(), tensor.stride())
 
 
@@ -138,6 +136,21 @@ def move_out(tensors, storage):
         tensor.set_(other, tensor.storage_offset(), tensor.size(),
                     tensor.stride())
     return other
+
+
+def span_of(t: torch.Tensor) -> int:
+    """How many elements lie in its memory, from the first to the last."""
+    if t.is_contiguous() or not t.numel():
+        return t.numel()
+    return 1 + sum([(n - 1) * s for n, s in zip(t.size(), t.stride())])
+
+
+def is_expanded(t: torch.Tensor) -> bool:
+    """Whether it is dense but for dimensions that repeat the same memory, as
+    those of a mask are that all heads share."""
+    kept = [(n, s) for n, s in zip(t.size(), t.stride()) if s]
+    return len(kept) < t.dim() and t.numel() > 0 and is_dense(
+        t.as_strided([n for n, _ in kept], [s for _, s in kept]))
 
 
 def is_dense(t: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ import functools
 
 from ... import _abi
 from ...errors import Error
+from ..base.memory import span_of
 from ..base.private import raw_stream
 
 
@@ -74,7 +75,7 @@ class Planned:
         pass_.n_inputs = len(tensors)
         for buffer, tensor, address in zip(pass_.buffers, tensors, addresses):
             buffer.address = address
-            buffer.bytes = tensor.numel() * tensor.element_size()
+            buffer.bytes = span_of(tensor) * tensor.element_size()
 
     def exit(self, direction: int, outputs) -> int:
         """Of a pass that was not replayed."""

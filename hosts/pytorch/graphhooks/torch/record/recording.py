@@ -16,7 +16,7 @@ from torch.cuda import is_current_stream_capturing
 
 from ... import _abi
 from ..base import private, tree
-from ..base.memory import is_dense, tensor_at
+from ..base.memory import is_dense, is_expanded, tensor_at
 from ..grad import contributions
 from ..guard.attributes import refuse_set
 from ..guard.storage_addresses import lent
@@ -39,8 +39,9 @@ def why_not(segment, tensors):
             return ("a negated view goes into it: the sign is a bit beside "
                     "its memory, which is all that a graph reads; give it "
                     "x.resolve_neg()")
-        if not is_dense(tensor):
-            return "a tensor with holes or overlaps goes into it"
+        if not is_dense(tensor) and not is_expanded(tensor):
+            return ("a tensor with holes or overlaps goes into it, such as a "
+                    "slice of a larger one; give it x.contiguous()")
         if tensor.device.index != segment.owner.device:
             return f"a tensor on {tensor.device} goes into it"
     return None
