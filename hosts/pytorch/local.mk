@@ -51,6 +51,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/attach/__init__.py \
 	hosts/pytorch/graphhooks/torch/attach/attached.py \
 	hosts/pytorch/graphhooks/torch/attach/body.py \
+	hosts/pytorch/graphhooks/torch/attach/caches.py \
 	hosts/pytorch/graphhooks/torch/attach/checks.py \
 	hosts/pytorch/graphhooks/torch/attach/measured.py \
 	hosts/pytorch/graphhooks/torch/attach/disabled.py \

@@ -21,6 +21,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_bad_input.py \
 	tests/torch/attach/test_banks.py \
 	tests/torch/attach/test_between.py \
+	tests/torch/attach/test_caches.py \
 	tests/torch/attach/test_casts.py \
 	tests/torch/attach/test_chain.py \
 	tests/torch/attach/test_chained.py \

@@ -5,6 +5,7 @@ A folder imports from those after it in this list, and from none before it:
     attach/                 attach(): from a model to layers with graphs
       attached.py           what attach() returns; begins and ends steps
       body.py               wraps a function of an engine as if it were a layer
+      caches.py             turns a model's cache off in training
       checks.py             checks the arguments of attach()
       measured.py           times eager passes and replays; drops losers
       stack.py              finds the layers that attach() is to take

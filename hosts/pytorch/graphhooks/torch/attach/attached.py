@@ -38,6 +38,7 @@ from ..step.forward_wrapper import be_opaque
 from ..step.verify import Verify, asked as asked_verify, without_bitwise
 from . import checks, measured, sessions, stack, versions
 from .body import Body
+from .caches import Caches
 from .optimizers import Optimizers
 from .shared_parameters import Uses
 
@@ -106,6 +107,7 @@ class Attached(Owner):
         self.evaluation = evaluation.Nothing()
         self._open(model, options, words, evaluates, packed)
         self._optimizers = Optimizers(self)
+        self._caches = Caches(model, self.layers)
         self.notices.flush()
         weakref.finalize(self, self.notices.flush)
 
@@ -302,6 +304,7 @@ class Attached(Owner):
                   for s in self.segments for by_autograd in [
                       len(s.parameters.returned) - len(s.parameters.put)]
                   if by_autograd]
+        lines += self._caches.lines()
         lines += self.outputs.lines()
         lines += self.banks.lines()
         lines += self.offload.lines()
@@ -317,6 +320,7 @@ class Attached(Owner):
         """Gives the modules back; twice is allowed."""
         if self.session.handle:
             self._optimizers.close()
+            self._caches.close()
             self.measured.detach()
             for segment in self.segments:
                 segment.detach()
