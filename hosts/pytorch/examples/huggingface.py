@@ -4,9 +4,8 @@
     huggingface.py --loop trainer --model llama --compare off,layer,chunk
     huggingface.py --loop accelerate --model gpt2 --graphhooks layer
 
-It needs transformers and accelerate.  What graphs take is the line attach(),
-and `use_cache=False` in the model's config; the collator pads to a multiple of
---pad-to.  A batch without padding is a shape of its own: transformers leaves
+It needs transformers and accelerate.  What graphs take is the line attach();
+the collator pads to a multiple of --pad-to.  A batch without padding is a shape of its own: transformers leaves
 out a mask that masks nothing.
 
 SPDX-License-Identifier: Apache-2.0
@@ -62,7 +61,7 @@ def gpt2(args):
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=256, n_positions=args.longest + args.pad_to,
         n_embd=args.hidden, n_layer=args.layers, n_head=args.heads,
-        attn_pdrop=0.0, bos_token_id=None, eos_token_id=None, use_cache=False,
+        attn_pdrop=0.0, bos_token_id=None, eos_token_id=None,
     ))  # fmt: skip
 
 
@@ -72,7 +71,7 @@ def llama(args):
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=256, hidden_size=args.hidden, num_hidden_layers=args.layers,
         intermediate_size=4 * args.hidden, num_attention_heads=args.heads,
-        num_key_value_heads=args.heads, use_cache=False,
+        num_key_value_heads=args.heads,
         max_position_embeddings=args.longest + args.pad_to,
     ))  # fmt: skip
 

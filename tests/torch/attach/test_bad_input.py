@@ -1716,7 +1716,7 @@ def cpu():
 
 @pytest.mark.parametrize("model, layers, why", [
     (lambda: nn.Linear(2, 2).cuda(), None,
-     "the model has no nn.ModuleList: say which layers are meant"),
+     "the model has no list of layers, as an nn.ModuleList, or an"),
     (cpu, None, "the layers are on cpu; graphs are of a GPU: move the model"),
     (cpu, "blocks.*", "no module of the model is called 'blocks\\.\\*'"),
     (cpu, [], "there is no layer to attach to"),

@@ -225,3 +225,32 @@ class Both(Block):
 def test_a_gradient_that_comes_in_two_pieces(pair, monkeypatch, large):
     monkeypatch.setattr(staged_gradients, "LARGE", large)
     pair(lambda r: r.steps(COUNTS), grain="chunk", make=Both)
+
+
+# ---- several stacks --------------------------------------------------------
+
+
+class Attends(Block):
+    """A layer of a decoder, which is given what the encoder has made."""
+
+    def forward(self, x, made):
+        return super().forward(x + made)
+
+
+class EncoderDecoder(Model):
+    def __init__(self, make):
+        super().__init__(make)
+        self.decoder = nn.ModuleList(Attends() for _ in range(2))
+
+    def run_layers(self, x):
+        made = super().run_layers(x)
+        for layer in self.decoder:
+            x = layer(x, made)
+        return x
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_an_encoder_and_a_decoder_are_a_chunk_each(pair, in_flight):
+    run = pair(lambda r: r.steps(in_flight=in_flight), grain="chunk",
+               model=EncoderDecoder)
+    assert run.attached.stats()["recordings"] == 4 * in_flight

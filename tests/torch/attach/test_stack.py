@@ -44,8 +44,41 @@ def test_layers_are_found(layers, names):
     assert found(Model(), layers) == names
 
 
-def test_the_longest_list_is_meant():
-    assert found(Two()) == [f"body.layers.{i}" for i in range(LAYERS)]
+def several(make, count=2):
+    return nn.Sequential(*(make() for _ in range(count)))
+
+
+class Ends(nn.Module):
+    """Lists that are no stacks: of one module each, and of several classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(2, 2) for _ in range(8))
+        self.blocks = several(Block, LAYERS)
+        self.mixed = nn.Sequential(Block(), nn.Sequential(Mlp()))
+
+
+class Mixed(nn.Module):
+    """Its longest list has layers of two classes, and a list in a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block(), Mlp(), several(Block, 4)])
+
+
+@pytest.mark.parametrize("model, names", [
+    (Two(), [f"body.layers.{i}" for i in range(LAYERS)]
+     + ["few.0", "few.1"]),
+    (nn.ModuleDict({"encoder": Model(), "decoder": Model()}),
+     [f"{each}.layers.{i}" for each in ("encoder", "decoder")
+      for i in range(LAYERS)]),
+    (Ends(), [f"blocks.{i}" for i in range(LAYERS)]),
+    (Mixed(), ["layers.0", "layers.1", "layers.2"]),
+    (nn.ModuleDict({"layers": nn.ModuleDict({"0": Block(), "1": Block()})}),
+     ["layers.0", "layers.1"]),
+    (several(Block), ["0", "1"])])
+def test_all_stacks_are_meant(model, names):
+    assert found(model) == names
 
 
 def test_a_list_of_modules_is_taken_as_it_is():
@@ -69,15 +102,13 @@ def test_a_dot_is_a_dot():
 
 
 @pytest.mark.parametrize("model, layers, why", [
-    (nn.Linear(2, 2), None, "no nn.ModuleList: say which layers are meant"),
+    (nn.Linear(2, 2), None, "no list of layers, as an nn.ModuleList"),
     (Model(), [], "there is no layer"),
     (Model(), nn.ModuleList(), "there is no layer"),
     (Model(), [F.gelu], "it takes modules, or names by pattern"),
     (Model(), ["layers.0", 3], "layers has 3"),
     (Model(), 3, "layers is 3; it takes modules, or names by pattern"),
     (Model(), "", "no module of the model is called ''"),
-    (nn.ModuleDict({"encoder": Model(), "decoder": Model()}), None,
-     'lists of 3 layers each: say which is meant, layers="encoder.layers'),
     (None, None, "model is None; attach takes a torch.nn.Module"),
     (Model, None, "model is <class .*; attach takes a torch.nn.Module"),
     (Model(), "blocks.*", "no module of the model is called 'blocks")])
@@ -172,6 +203,14 @@ def test_the_plan_of_a_stack(soft, grain, shape):
             for s in segments] == shape
     assert all(s.graphed for s in segments)
     assert "layers.0" in text or "layer 0" in text
+
+
+@pytest.mark.parametrize("layers, count", [
+    (None, 2), ("body.layers.*", 1), (["few.*", "body.layers.*"], 2),
+    (["body.embed", "body.layers.*", "body.head"], 1)])
+def test_each_stack_is_a_chunk(soft, layers, count):
+    segments, _ = plan(soft, Two(), layers, granularity="chunk")
+    assert [s.graphed for s in segments] == [True] * count
 
 
 @pytest.mark.parametrize("scope", ["attn", "mlp"])

@@ -25,9 +25,10 @@ _USUAL = {
 class Layer:
     """One module of the stack."""
 
-    def __init__(self, name: str, module, parts: dict):
+    def __init__(self, name: str, module, parts: dict, within=None):
         self.name = name
         self.module = module
+        self.list = within  # of modules, if it is in one
         self.parts = {p: n for p, names in parts.items() for n in names
                       if isinstance(getattr(module, n, None),
                                     torch.nn.Module)}
@@ -58,8 +59,10 @@ def find(model: torch.nn.Module, layers, parts) -> list[Layer]:
     for module in modules:
         if isinstance(module, Body):
             module.know(names)
-    found = [Layer(_name(m, names) or f"layer {i}", m, _parts(parts))
-             for i, m in enumerate(modules)]
+    lists = {m: each for each in named.values() if isinstance(each, _LISTS)
+             for m in each.children()}
+    found = [Layer(_name(m, names) or f"layer {i}", m, _parts(parts),
+                   lists.get(m)) for i, m in enumerate(modules)]
     if parts:
         _check_parts(found, parts)
     return found
@@ -76,7 +79,7 @@ def _name(module, names: dict) -> str | None:
 
 def _choose(named, layers) -> list:
     if layers is None:
-        return list(_longest(named))
+        return _stacks(named)
     if isinstance(layers, str):
         layers = [layers]
     try:
@@ -97,18 +100,35 @@ def _choose(named, layers) -> list:
 _TAKES = 'it takes modules, or names by pattern such as "blocks.*"'
 
 
-def _longest(named):
-    lists = {n: m for n, m in named.items()
-             if isinstance(m, torch.nn.ModuleList) and len(m)}
-    if not lists:
-        raise Error("the model has no nn.ModuleList: say which layers are "
+_LISTS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
+
+
+def _stacks(named) -> list:
+    """Of a model of which nothing is said: its longest lists of modules, and
+    those of several layers of one class, as an encoder and a decoder have; no
+    list within another of them.  A list has numbers for names, and a layer
+    has modules of its own, if any list has such."""
+    lists = {n: [*m.children()] for n, m in named.items()
+             if isinstance(m, _LISTS) and any(m.children())
+             and all(n.isdigit() for n, _ in m.named_children())}
+    lists = {n: each for n, each in lists.items()
+             if all(any(m.children()) for m in each)} or lists
+    most = max((len(each) for n, each in lists.items() if isinstance(
+        named[n], torch.nn.ModuleList)), default=0)
+    found: dict = {}
+    for name, layers in lists.items():  # the outer ones first
+        if any(name.startswith(f"{outer}." if outer else "")
+               for outer in found):
+            continue
+        if len({*map(type, layers)}) == 1 < len(layers) \
+                or len(layers) == most and isinstance(named[name],
+                                                      torch.nn.ModuleList):
+            found[name] = layers
+    if not found:
+        raise Error("the model has no list of layers, as an nn.ModuleList, or "
+                    "an nn.Sequential of several of one class: say which are "
                     "meant, layers=[...] or by pattern such as \"blocks.*\"")
-    most = max(map(len, lists.values()))
-    longest = [n for n, m in lists.items() if len(m) == most]
-    if len(longest) > 1:
-        raise Error(f"{' and '.join(longest)} are lists of {most} layers each:"
-                    f" say which is meant, layers=\"{longest[0]}.*\"")
-    return lists[longest[0]]
+    return [m for each in found.values() for m in each]
 
 
 def _match(named, pattern: str) -> list:
@@ -165,10 +185,13 @@ def why_unfit(module) -> str | None:
 
 
 def describe(layers) -> Model:
-    """The stack as the library knows it."""
-    model = Model()
+    """The stack as the library knows it; each list of modules is a chunk."""
+    model, chunk, before = Model(), 0, None
     for layer in layers:
-        model.add_layer(layer.kind(), name=layer.name, family="stack")
+        chunk += None not in (before, layer.list) and before is not layer.list
+        before = layer.list
+        model.add_layer(layer.kind(), name=layer.name, chunk=chunk,
+                        family="stack")
     return model
 
 
