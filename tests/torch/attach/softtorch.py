@@ -528,7 +528,18 @@ def _put_entries() -> None:
     }.items():
         setattr(torch.cuda, name, entry)
     torch.backends.cuda.is_built = lambda: True
+    # Checkpointing asks whether there are states of a device to keep.
+    torch.utils.checkpoint._get_device_module = lambda _: _Begun()
     torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_, **__: self
+
+
+class _Begun:
+    """torch.cuda, as it is once a device has been used."""
+
+    _initialized = True
+
+    def __getattr__(self, name):
+        return getattr(torch.cuda, name)
 
 
 def _is_capturing() -> bool:

@@ -9,7 +9,7 @@ import itertools
 import threading
 
 import pytest
-from models import COUNTS, WHOLE, Block, Model, Normed, on_a_gpu, torch
+from models import COUNTS, WHOLE, Block, Model, Normed, torch
 from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
                                     create_selective_checkpoint_contexts)
 
@@ -38,7 +38,6 @@ def test_inside_a_layer(pair, grain, reentrant, preserve):
          make=inside(reentrant, preserve))
 
 
-@on_a_gpu("the CPU's random numbers have no state in a capture")
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_inside_a_layer_that_drops(pair, grain, reentrant):

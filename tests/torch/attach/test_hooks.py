@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import inspect
+import sys
+import types
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH, Block,
@@ -818,3 +820,77 @@ def test_references_are_counted_in_every_mode(mode, trains):
     node = leaf.view_as(leaf).grad_fn.next_functions[0][0] if trains else None
     with mode():
         assert private.references(leaf) == (node is not None)
+
+
+# ---- hooks that keep outputs for who asks for them --------------------------
+
+
+class Kept:
+    """As transformers has it: outputs by what was asked for, or None."""
+
+    outputs = None
+
+    def get(self):
+        return self.outputs
+
+
+@pytest.fixture
+def capturing(monkeypatch):
+    name = "transformers.utils.output_capturing"
+    module = types.ModuleType(name)
+    module._active_collector = Kept()
+
+    def install(inner, key):
+        def hook(module, args, output):
+            outputs = keeper.get()
+            if outputs is not None and key in outputs:
+                outputs[key].append(output)
+
+        hook.__module__ = name
+        inner.register_forward_hook(hook)
+
+    keeper = module._active_collector
+    module.install = install
+    monkeypatch.setitem(sys.modules, name, module)
+    yield module
+    Kept.outputs = None
+
+
+@pytest.mark.parametrize("grain", ["layer", "chunk"])
+def test_hooks_that_nobody_asks_leave_the_graphs(pair, capturing, grain):
+    """They came with one call, and stay; what is asked for is kept."""
+    def train(run):
+        for i, count in enumerate(COUNTS):
+            if i == 2:
+                for layer in run.model.layers:
+                    capturing.install(layer.attn, "attentions")
+            if i in (2, 3):
+                Kept.outputs = {"attentions": [], "others": []}
+            run.step(count)
+            kept, Kept.outputs = Kept.outputs, None
+            if kept is not None:
+                assert len(kept["attentions"]) == count * LAYERS
+                for each in kept["attentions"]:
+                    run.note(each)
+
+    run = pair(train, grain=grain)
+    before = run.attached.stats()
+    run.step(2)
+    after = run.attached.stats()
+    assert after["eager_calls"] == before["eager_calls"]
+    assert after["refused"] == {}
+
+
+@pytest.mark.parametrize("grain", ["layer", "chunk"])
+def test_hooks_that_are_asked_for_something_else(pair, capturing, grain):
+    """Also while graphs are recorded, which depend on nothing of theirs."""
+    def before(run):
+        for layer in run.model.layers:
+            capturing.install(layer.attn, "attentions")
+
+    def train(run):
+        for i, count in enumerate(COUNTS):
+            Kept.outputs = {"hidden_states": [i]} if i in (0, 3) else None
+            run.step(count)
+
+    pair(train, grain=grain, before=before)

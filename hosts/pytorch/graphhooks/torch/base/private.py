@@ -21,6 +21,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import operator
@@ -35,6 +36,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parametrize
 
 from ...errors import Error
+from .names import CAPTURING
 
 try:
     # ---- CUDA ----------------------------------------------------------
@@ -182,6 +184,39 @@ version = operator.attrgetter("_version")
 def hooks_of(module) -> list:
     return [module._forward_hooks, module._forward_pre_hooks,
             module._backward_hooks, module._backward_pre_hooks]
+
+
+def are_heard(hooks) -> bool:
+    """Whether one of these, as hooks_of() has them, would do anything now."""
+    return any([not _is_idle(h) for each in hooks for h in each.values()])
+
+
+@contextlib.contextmanager
+def without_hooks(hooks):
+    """A recording, which only idle ones may hear: what they read is nothing
+    that its graph depends on."""
+    kept = [(each, dict(each)) for each in hooks if each]
+    for each, _ in kept:
+        each.clear()
+    try:
+        yield
+    finally:
+        for each, found in kept:
+            each.update(found)
+
+
+def _is_idle(hook) -> bool:
+    """One of transformers, which keeps an output for who asks for it, as with
+    output_hidden_states, and stays when nobody does any more."""
+    home = sys.modules.get(getattr(hook, "__module__", None))
+    if home is None or home.__name__ != CAPTURING:
+        return False
+    asked = getattr(home, "_active_collector", None)
+    closure = dict(zip(hook.__code__.co_freevars, hook.__closure__ or ()))
+    if asked is None or "key" not in closure:
+        return False
+    outputs = asked.get()
+    return outputs is None or closure["key"].cell_contents not in outputs
 
 
 def has_tensor_hooks(tensor) -> bool:

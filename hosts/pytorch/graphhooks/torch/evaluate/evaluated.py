@@ -14,7 +14,8 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 from ... import _abi
 from ..base import private, tree
 from ..base.memory import versioned
-from ..base.private import current_device, is_transformed, keeps_parametrized
+from ..base.private import (are_heard, current_device, is_transformed,
+                            keeps_parametrized)
 from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
 from ..guard.settings import Settings
@@ -148,7 +149,7 @@ class Evaluated(Called):
             return count_device(self)
         if not segment.places.are_kept():
             return count_replaced(self)
-        if any(segment.hooks):
+        if any(segment.hooks) and are_heard(segment.hooks):
             owner.count("hooks", self.name, segment.left_alone())
             return False
         if keeps_parametrized() and segment.is_parametrized:
@@ -247,6 +248,7 @@ class Evaluated(Called):
         versions = [*map(private.version, instance.inputs)]
         results = recording.Results(instance)
         with noted(instance, self.sites), versioned(), _quiet(self.draws), \
+                private.without_hooks(self._segment.hooks), \
                 self.owner.things.watching(True):
             self.chain.run(instance.signature, args, kwargs, instance.inputs,
                            results.note)

@@ -110,7 +110,9 @@ def _device_states(*args):
         return _get_device_states(*args)
     if _recording.draws is not False:
         raise Unfit("checkpointing inside it keeps the state of random "
-                    "numbers that it draws, which a capture cannot")
+                    "numbers that it draws, which a capture cannot: attach "
+                    "with granularity=\"part\", scope=\"attn,mlp\", whose "
+                    "graphs are of what is checkpointed")
     return [], []
 
 

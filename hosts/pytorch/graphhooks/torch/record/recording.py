@@ -195,6 +195,7 @@ def play(segment, instance: Instance, args, kwargs, offload, leaves=None,
     results = Results(instance)
     instance.leaves = leaves or segment.parameters.aliases()
     with undisturbed(segment.draws), _buffers_apart(segment), \
+            private.without_hooks(segment.hooks), \
             segment.parameters.replaced_by(instance.leaves), \
             offload(instance), segment.owner.things.watching(True):
         segment.chain.run(instance.signature, args, kwargs, instance.inputs,

@@ -11,7 +11,7 @@ from torch import is_grad_enabled
 from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ..base import tree
-from ..base.private import (current_device, is_transformed,
+from ..base.private import (are_heard, current_device, is_transformed,
                             keeps_parametrized)
 
 
@@ -86,7 +86,7 @@ def is_at_home(segment) -> bool:
         owner.count("replaced", segment.name, "the main_grad of a "
                     "parameter is elsewhere than when it was recorded")
         return False
-    if any(segment.hooks):
+    if any(segment.hooks) and are_heard(segment.hooks):
         owner.count("hooks", segment.name, segment.left_alone())
         return False
     if keeps_parametrized() and segment.is_parametrized:

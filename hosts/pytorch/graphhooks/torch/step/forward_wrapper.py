@@ -11,7 +11,7 @@ from types import FunctionType, SimpleNamespace
 import torch
 
 from ..base import private
-from ..base.private import GLOBAL_HOOKS, give_back, hooks_of
+from ..base.private import GLOBAL_HOOKS, are_heard, give_back, hooks_of
 from ..guard.storage_addresses import Places
 
 
@@ -108,7 +108,8 @@ def why_left_alone(module) -> str | None:
         return "all modules have hooks, which a replay would not call"
     for name, inner in module.named_modules():
         name = name or "it"
-        if not is_called_around(inner, module) and any(hooks_of(inner)):
+        if not is_called_around(inner, module) and are_heard(
+                hooks_of(inner)):
             return f"{name} has hooks, which a replay would not call"
         if isinstance(inner, torch.jit.ScriptModule):
             return (f"{name} is made by torch.jit, and nobody can lend it "

@@ -23,7 +23,8 @@ from ... import _abi
 from ..base import private, tree
 from ..base.names import package
 from ..base.notices import EAGER, REFUSED
-from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of, stand_in
+from ..base.private import (GLOBAL_HOOKS, are_heard, current_pass, hooks_of,
+                            stand_in)
 from ..grad import watchers
 from ..grad.parameters import Parameters
 from ..guard.storage_addresses import Places
@@ -142,7 +143,7 @@ class Segment(WayBack):
     def why_heard(self) -> str | None:
         """Hooks that have come since the attach, of which a logger's may go
         again."""
-        if any(self.hooks):
+        if are_heard(self.hooks):
             return self.left_alone()
         if self.parameters.sorted and self.parameters.have_hooks():
             return ("somebody has come to wait for its gradients, by a hook "
