@@ -190,3 +190,64 @@ def test_the_stack_is_found_by_pattern(pair):
 def test_some_layers_alone(pair):
     run = pair(lambda r: r.steps(), layers=["layers.0", "layers.2"])
     assert run.attached.stats()["replays"] == 2 * 2 * sum(COUNTS[1:])
+
+
+# ---- no optimizer of torch --------------------------------------------------
+
+
+def by_hand(run):
+    with torch.no_grad():
+        for p in run.model.parameters():
+            p -= 0.01 * p.grad
+            p.grad = None
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_weights_that_are_written_by_hand_end_a_step(pair, grain, count,
+                                                     in_flight):
+    def train(run):
+        for _ in range(5):
+            run.backward(count, in_flight)
+            by_hand(run)
+
+    run = pair(train, grain=grain)
+    stats = run.attached.stats()
+    assert stats["iterations"] == 5 - 1 - (count == 1)
+    assert stats["refused"] == {}
+
+
+def test_an_optimizer_takes_over(pair):
+    """What writes weights between its steps, as who clips them, ends none."""
+    def train(run):
+        for i in range(4):
+            run.zero()
+            for _ in range(3):
+                run.loss().backward()
+                with torch.no_grad():
+                    run.model.layers[0].mlp.up.weight.clamp_(-0.1, 0.1)
+            run.optimizer.step()
+        run.zero()
+        run.loss().backward()
+
+    run = pair(train, eager=None)
+    assert run.attached.stats()["iterations"] <= 6
+
+
+def test_explain_begins_with_what_it_came_to(runs):
+    run = runs(grain="layer").steps([2, 2])
+    assert run.attached.explain().startswith(
+        f"graphs ran {2 * LAYERS} of {4 * LAYERS} calls; eagerly: warmup "
+        f"{2 * LAYERS}\n")
+
+
+def test_a_loop_whose_steps_never_end_is_told(runs):
+    """Its optimizer is of tensors that nobody knows of."""
+    run = runs(grain="layer")
+    for _ in range(6):
+        run.loss().backward()
+    assert "no step has ended in 6 microbatches" in run.attached.explain()
+    run.attached.step()
+    run.loss().backward()
+    assert "no step has ended" not in run.attached.explain()

@@ -47,7 +47,11 @@ log = logging.getLogger("graphhooks")
 
 # Steps in which engines may still put hooks on nodes.
 _EARLY = 10
-_MANY = 64  # microbatches of a first step
+# What is counted of calls that were graphs.
+_BESIDES = frozenset(("strides", "gradients_moved", "zeros", "weights",
+                      "elsewhere", "backward", "partial_backward"))
+_FEW = 4  # microbatches of a first step, after which explain() speaks of it
+_MANY = 64  # after which the log does
 
 
 class Attached(Owner):
@@ -106,7 +110,7 @@ class Attached(Owner):
         self.packed = Packed(self, packed) if packed else NothingPacked()
         self.evaluation = evaluation.Nothing()
         self._open(model, options, words, evaluates, packed)
-        self._optimizers = Optimizers(self)
+        self.optimizers = Optimizers(self)
         self._caches = Caches(model, self.layers)
         self.notices.flush()
         weakref.finalize(self, self.notices.flush)
@@ -295,8 +299,9 @@ class Attached(Owner):
         if self._last is not None:
             return self._last[1]
         self.notices.flush()
-        lines = [self.session.explain().rstrip("\n") if self._graphs else
-                 "layers run eagerly, without graphs (graphs=False)"]
+        lines = self._answer()
+        lines += [self.session.explain().rstrip("\n") if self._graphs else
+                  "layers run eagerly, without graphs (graphs=False)"]
         lines += [f"{s.name} runs eagerly: {s.refused}"
                   for s in self.segments if s.refused]
         lines += [f"{s.name}: autograd adds up {by_autograd} of its "
@@ -316,10 +321,27 @@ class Attached(Owner):
             (s.name, s.refused) for s in self.segments}))
         return "\n".join(lines) + "\n"
 
+    def _answer(self) -> list:
+        """What it came to, for who reads no further."""
+        eager = {r: n for r, n in self.eager.items() if r not in _BESIDES}
+        calls = self.ran + sum(eager.values())
+        if not calls or not self._graphs:
+            return []
+        why = ", ".join(f"{reason} {n}" for reason, n in sorted(
+            eager.items(), key=lambda each: -each[1]))
+        lines = [f"graphs ran {self.ran} of {calls} calls"
+                 + f"; eagerly: {why}" * bool(why)]
+        if self.steps == 0 and self.microbatch >= _FEW:
+            lines += [f"no step has ended in {self.microbatch + 1} "
+                      "microbatches, and nothing is recorded before that: a "
+                      "loop without an optimizer of torch calls "
+                      "attached.step() after each step"]
+        return lines
+
     def detach(self) -> None:
         """Gives the modules back; twice is allowed."""
         if self.session.handle:
-            self._optimizers.close()
+            self.optimizers.close()
             self._caches.close()
             self.measured.detach()
             for segment in self.segments:

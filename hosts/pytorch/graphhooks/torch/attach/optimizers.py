@@ -18,6 +18,8 @@ class Optimizers:
         self._owner = owner
         # Of each: how many parameters it has, and whether any is ours.
         self._known = weakref.WeakKeyDictionary()
+        self._have_stepped = False
+        self._written: list | None = None  # versions of weights, by then
         self._hook = register_optimizer_step_post_hook(_when_alive(self))
         weakref.finalize(self, self._hook.remove)
 
@@ -29,7 +31,16 @@ class Optimizers:
         stack's.  Not now: one that works inside the backward steps once for
         each parameter."""
         if self._is_ours(optimizer):
-            self._owner.stepped = True
+            self._owner.stepped = self._have_stepped = True
+
+    def has_stepped_by_hand(self) -> bool:
+        """Whether somebody without such an optimizer has written the weights
+        since the last call, in place."""
+        if self._have_stepped:
+            return False
+        before, self._written = self._written, [
+            s.parameters.version() for s in self._owner.segments]
+        return before not in (None, self._written)
 
     def _is_ours(self, optimizer) -> bool:
         count, ours = self._known.get(optimizer, (0, False))

@@ -22,7 +22,8 @@ class Owner:
         self.notices = notices
         self.lost = lost  # interrupts that came while C was at work
         self.error = _abi.gh_error()
-        self.eager: dict[str, int] = {}  # how many calls, by reason
+        self.ran = 0  # calls that were graphs
+        self.eager: dict[str, int] = {}  # how many others, by reason
         self.counted = "", None  # the last of them, and its sentence
         self.switches: tuple = ()  # of torch, as they were last read
         self.look = None  # by whom a look is told from the one before it

@@ -274,7 +274,10 @@ class Segment(WayBack):
                 # what it adds to the gradients that lie there.
                 owner.count("reentrant")
                 return site.run(*args, **kwargs)
-            owner.next_microbatch(self.seen + 1)
+            if owner.optimizers.has_stepped_by_hand():
+                owner.step()
+            else:
+                owner.next_microbatch(self.seen + 1)
         self.seen = microbatch = owner.microbatch
         if not is_at_home(self):
             return site.run(*args, **kwargs)
@@ -329,6 +332,7 @@ class Segment(WayBack):
         if instance is None:
             return self.chain.watch(signature, site, tensors, args, kwargs)
         self.replayed = True
+        owner.ran += 1
         for names, values in instance.written:
             names.update(values)
         owner.flights.ran(instance, microbatch)
