@@ -39,6 +39,7 @@ libcore_la_SOURCES = \
 	lib/exchange/state.h \
 	lib/exchange/flags.c \
 	lib/exchange/wait.c \
+	lib/pipeline/slots.c \
 	lib/family/family.h \
 	lib/family/find.c \
 	lib/family/object.c \
@@ -281,13 +282,14 @@ libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBDIR='"$(pkglibdir)"'
 libcore_la_LIBADD = libdriver.la
 
 # Schedules of pipelines, which no session reads: for the command and for
-# gh-engine, which has nothing else of the library.
+# gh-engine, which has nothing else of the library but what they use of it.
 noinst_LTLIBRARIES += libpipeline.la libpipelinebase.la
 libpipelinebase_la_SOURCES = \
 	lib/base/error.c \
 	lib/base/error.h \
 	lib/base/json.c \
-	lib/base/json.h
+	lib/base/json.h \
+	lib/pipeline/slots.c
 libpipelinebase_la_CPPFLAGS = $(AM_CPPFLAGS)
 libpipeline_la_SOURCES = \
 	lib/pipeline/check.c \

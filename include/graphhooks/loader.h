@@ -115,6 +115,7 @@ typedef struct gh_api {
                                     gh_error *);
     gh_status (*ranks_abort)(gh_session *, const char *, gh_error *);
     gh_status (*exchange_release_window)(gh_exchange *, void *, gh_error *);
+    gh_status (*plan_slots)(const gh_pipeline_desc *, uint32_t *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -174,6 +174,38 @@ typedef void gh_write_fn(void *user, const char *text, size_t bytes);
 GH_API gh_status gh_plan_print(const gh_session *session, gh_format format,
                                gh_write_fn *write, void *user, gh_error *err);
 
+/* A stage of a pipeline with one forward, one backward: of several chunks, in
+ * the interleaved order of Megatron-LM.  Zero the struct, then set struct_size.
+ * Since 0.6. */
+typedef struct gh_pipeline_desc {
+    uint32_t struct_size;
+    uint32_t stages; /* 1 to 256 */
+    uint32_t stage;  /* which one; the first is 0 */
+    uint32_t chunks; /* of each stage, 1 to 64 */
+    uint32_t group;  /* microbatches that go through a chunk in a row, at least
+                        `stages`; 0: as many as stages */
+    uint32_t ahead;  /* further forwards before the first backward: 1 where a
+                        forward and a backward run beside each other; at most
+                        256 */
+} gh_pipeline_desc;
+
+/**
+ * How many slots each chunk of a stage needs, so that no microbatch is without
+ * one and none is ever recorded again.  It is the most that is in flight in the
+ * chunk, for any number of microbatches that the schedule allows: a multiple of
+ * the group, or one more group of at least `stages`.  The largest of a stage is
+ * its gh_session_desc.max_slots.
+ *
+ * @param      desc   read during the call only
+ * @param[out] slots  desc->chunks numbers
+ *
+ * @return GH_OK; GH_ERR_INVALID for NULL or a number that is not allowed;
+ *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
+ * Blocks: never.  Threads: any.  Since: 0.6.
+ */
+GH_API gh_status gh_plan_slots(const gh_pipeline_desc *desc, uint32_t *slots,
+                               gh_error *err);
+
 GH_END_DECLS
 
 #endif

@@ -73,6 +73,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .exchange_get_stats = gh_exchange_get_stats,
         .ranks_abort = gh_ranks_abort,
         .exchange_release_window = gh_exchange_release_window,
+        .plan_slots = gh_plan_slots,
     };
 
     if (api_p == NULL) {

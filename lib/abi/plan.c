@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "pipeline/pipeline.h"
 
 uint32_t gh_plan_segment_count(const gh_session *session, uint32_t chunk)
 {
@@ -132,4 +133,49 @@ gh_status gh_plan_border(const gh_session *session, uint32_t segment,
     }
     gh_give_struct(border, &borders[i], sizeof(*border));
     return GH_OK;
+}
+
+static gh_status check_pipeline(const gh_pipeline_desc *desc, gh_error *err)
+{
+    if (desc->stages == 0 || desc->stages > GH_PIPELINE_STAGES ||
+        desc->stage >= desc->stages || desc->chunks == 0 ||
+        desc->chunks > GH_PIPELINE_CHUNKS) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_plan_slots: stage %u of %u stages with %u chunks: "
+                       "give 1 to %u stages, one of them, and 1 to %u chunks",
+                       desc->stage, desc->stages, desc->chunks,
+                       GH_PIPELINE_STAGES, GH_PIPELINE_CHUNKS);
+    }
+    return GH_OK;
+}
+
+gh_status gh_plan_slots(const gh_pipeline_desc *given, uint32_t *slots,
+                        gh_error *err)
+{
+    gh_pipeline_desc desc;
+    gh_status status;
+
+    if (given == NULL || slots == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_plan_slots: %s is NULL",
+                       given == NULL ? "desc" : "slots");
+    }
+    status = gh_check_size("gh_pipeline_desc", given,
+                           GH_SIZE_THROUGH(gh_pipeline_desc, ahead),
+                           sizeof(desc), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_take_struct(given, &desc, sizeof(desc));
+    status = check_pipeline(&desc, err);
+    if (status == GH_OK) {
+        const struct gh_interleaving how = {
+            .n_stages = desc.stages,
+            .n_chunks = desc.chunks,
+            .group = desc.group != 0 ? desc.group : desc.stages,
+            .ahead = desc.ahead,
+        };
+
+        status = gh_pipeline_slots(&how, desc.stage, slots, err);
+    }
+    return status;
 }

@@ -92,11 +92,22 @@ gh_status gh_pipeline_interleaved(const struct gh_interleaving *how,
                                   struct gh_pipeline **pipeline_p,
                                   gh_error *err);
 
+/* Whether groups of microbatches go through the chunks whole.  The text says
+ * which numbers do. */
+gh_status gh_pipeline_check_groups(const struct gh_interleaving *how,
+                                   uint32_t n_microbatches, gh_error *err);
+/* Forwards of a stage before its first backward, but for the one that runs right
+ * before it. */
+uint64_t gh_pipeline_warmup(const struct gh_interleaving *how, uint32_t stage,
+                            uint64_t passes);
+
 /* Zero bubble with the memory of 1F1B's first stage (ZB-H1 of Qi et al., 2023):
  * one chunk a stage, and passes of weights where a stage would be idle. */
 gh_status gh_pipeline_zero_bubble(uint32_t n_stages, uint32_t n_microbatches,
                                   struct gh_pipeline **pipeline_p,
                                   gh_error *err);
+
+/* ---- slots.c ------------------------------------------------------------- */
 
 /* The slots of each chunk of a stage, enough for any number of microbatches
  * that the schedule allows: a multiple of the group, or one more group that has

@@ -1,9 +1,11 @@
 /*
- * stages.c - the stages of a pipeline when one of them is late.
+ * stages.c - stages of a pipeline: how many slots they use, and what they say
+ * when one is late.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "cli/find.h"
+#include "step/library.h"
 #include "step/train.h"
 #include "tap/tap.h"
 #include "tests/engine/soft.h"
@@ -34,6 +36,7 @@ struct stage {
     const ncclUniqueId *id;
     struct result result;
     pthread_t thread;
+    enum mode mode;
     int status;
     char error[SOFT_ERROR];
 };
@@ -44,10 +47,9 @@ static bool sleep_if_late(const struct options *options, enum mode mode,
 {
     const struct timespec nap = { .tv_sec = SLEEP_S };
 
-    (void)mode;
     (void)loss;
     (void)step_ms;
-    if (step == 0 && options->ranks->rank == LATE) {
+    if (mode == MODE_EAGER && step == 0 && options->ranks->rank == LATE) {
         nanosleep(&nap, NULL);
     }
     return true;
@@ -62,19 +64,22 @@ static void *run_stage(void *at)
         s->status = ranks_open(&s->ranks, &s->dev, &nccl, s->id);
     }
     if (s->status == 0) {
-        s->status = ranks_line_up(&s->ranks, STAGES, false);
+        s->status = ranks_line_up(&s->ranks, STAGES, s->options.vpp > 1);
     }
     if (s->status == 0) {
-        s->status = train(&s->options, &s->dev, &text, MODE_EAGER,
-                          sleep_if_late, &s->result, s->error, SOFT_ERROR);
+        s->status = train(&s->options, &s->dev, &text, s->mode, sleep_if_late,
+                          &s->result, s->error, SOFT_ERROR);
     }
     ranks_close(&s->ranks);
     device_close(&s->dev);
     return NULL;
 }
 
-static void run(struct stage *all)
+/* Each stage has `vpp` chunks.  Eagerly, one is late; graphs have enough
+ * microbatches for all slots. */
+static void run(struct stage *all, enum mode mode, int vpp)
 {
+    static const int counts[] = { STAGES, 2 * STAGES, 4 * STAGES };
     struct host_barrier barrier;
     ncclUniqueId id;
 
@@ -83,8 +88,16 @@ static void run(struct stage *all)
     for (int i = 0; i < STAGES; i++) {
         all[i].id = &id;
         all[i].options = soft_options;
-        all[i].options.config.layers = STAGES;
+        all[i].mode = mode;
+        all[i].options.config.layers = STAGES * vpp;
         all[i].options.pp = STAGES;
+        all[i].options.vpp = vpp;
+        if (mode == MODE_GRAPH) {
+            memcpy(all[i].options.counts, counts, sizeof(counts));
+            all[i].options.n_counts = 3;
+            all[i].options.steps = 6;
+            all[i].options.library = soft_library;
+        }
         all[i].options.streams = 1;
         all[i].options.ranks = &all[i].ranks;
         all[i].ranks = (struct ranks){
@@ -109,7 +122,7 @@ static void test_late(void)
     struct stage all[STAGES] = { 0 };
     const time_t start = time(NULL);
 
-    run(all);
+    run(all, MODE_EAGER, 1);
     ok(time(NULL) - start < SLEEP_S + 4, "nobody waits long for a late stage");
     for (int i = 0; i < STAGES; i++) {
         char wanted[64];
@@ -126,12 +139,74 @@ static void test_late(void)
     }
 }
 
+static void ask(struct stage *all, const gh_api *gh)
+{
+    for (int i = 0; i < STAGES; i++) {
+        const struct result *result = &all[i].result;
+        const gh_pipeline_desc desc = {
+            .struct_size = sizeof(desc),
+            .stages = STAGES,
+            .stage = (uint32_t)i,
+            .chunks = (uint32_t)options_vpp(&all[i].options),
+        };
+        uint32_t slots[MAX_CHUNKS] = { 0 };
+
+        is_int(all[i].status, 0, "stage %d: %s", i, all[i].error);
+        is_int(gh->plan_slots(&desc, slots, NULL), GH_OK,
+               "the library says the slots before anything runs");
+        is_int(result->n_chunks, (int)desc.chunks, "of %u chunks", desc.chunks);
+        for (int c = 0; c < result->n_chunks; c++) {
+            is_int(result->slots_used[c], slots[c],
+                   "stage %d, chunk %d: a run uses %u slots", i, c, slots[c]);
+        }
+        result_free(&all[i].result);
+    }
+}
+
+/* Steps of different numbers, the largest last. */
+static void test_slots(const gh_api *gh)
+{
+    struct stage all[STAGES] = { 0 };
+
+    for (int vpp = 1; vpp <= 3; vpp++) {
+        run(all, MODE_GRAPH, vpp);
+        ask(all, gh);
+    }
+}
+
+/* Numbers of Megatron-LM, and what is refused. */
+static void test_call(const gh_api *gh)
+{
+    gh_pipeline_desc desc = { .struct_size = sizeof(desc),
+                              .stages = 4,
+                              .chunks = 2 };
+    uint32_t slots[2] = { 0 };
+    gh_error err = { "" };
+
+    is_int(gh->plan_slots(&desc, slots, &err), GH_OK, "stage 0 of 4");
+    ok(slots[0] == 8 && slots[1] == 4, "two chunks need 8 and 4 slots");
+    desc.stage = 3;
+    is_int(gh->plan_slots(&desc, slots, &err), GH_OK, "stage 3 of 4");
+    ok(slots[0] == 5 && slots[1] == 1, "two chunks need 5 and 1");
+    desc.group = 3;
+    is_int(gh->plan_slots(&desc, slots, &err), GH_ERR_INVALID,
+           "a group is at least as large as there are stages: %s", err.text);
+    desc.group = 0;
+    desc.stage = 4;
+    is_int(gh->plan_slots(&desc, slots, &err), GH_ERR_INVALID, "%s", err.text);
+    is_int(gh->plan_slots(&desc, NULL, &err), GH_ERR_INVALID, "%s", err.text);
+    desc.struct_size = 8;
+    is_int(gh->plan_slots(&desc, slots, &err), GH_ERR_ABI, "%s", err.text);
+}
+
 int main(void)
 {
+    struct library library;
     char path[4096], error[512];
 
     setenv("SOFTCUDA_DEVICES", "3", 1);
     setenv("SOFTCUDA_PROCESSES", "1", 1);
+    setenv("GRAPHHOOKS_LOG", "off", 0);
     memset(letters, 'a', sizeof(letters) - 1);
     find_companion(FIND_SOFTCUDA, driver, sizeof(driver));
     find_companion(FIND_SOFTNCCL, path, sizeof(path));
@@ -140,5 +215,12 @@ int main(void)
         return done_testing();
     }
     test_late();
+    if (library_open(&library, soft_library, error, sizeof(error)) != 0) {
+        ok(false, "%s", error);
+        return done_testing();
+    }
+    test_call(library.gh);
+    test_slots(library.gh);
+    library_close(&library);
     return done_testing();
 }

@@ -123,6 +123,42 @@ static void say_nothing(void *user, gh_log_level level, const char *line)
     (void)line;
 }
 
+/* Finds how many slots each chunk needs.  Of one or several chunks in one
+ * forward, one backward the library says it. */
+static gh_status find_slots(struct host *host, gh_error *err)
+{
+    const struct options *options = host->trainer->options;
+    const gh_pipeline_desc desc = {
+        .struct_size = sizeof(desc),
+        .stages = (uint32_t)options_pp(options),
+        .stage = (uint32_t)ranks_stage(options->ranks),
+        .chunks = (uint32_t)options_vpp(options),
+        .group = (uint32_t)options->group,
+    };
+
+    if (options_pp(options) == 1) {
+        host->slots[0] = (uint32_t)options_sets(options);
+        return GH_OK;
+    }
+    if (pipeline_is_interleaved(options) &&
+        GH_HAS(host->gh, gh_api, plan_slots)) {
+        return host->gh->plan_slots(&desc, host->slots, err);
+    }
+    pipeline_slots(options, host->slots);
+    return GH_OK;
+}
+
+/* max_slots of a session, which may not be more than there are. */
+static uint32_t most_slots(const struct host *host)
+{
+    uint32_t most = 0;
+
+    for (int i = 0; i < host->trainer->n_chunks; i++) {
+        most = host->slots[i] > most ? host->slots[i] : most;
+    }
+    return most < MAX_SLOTS ? most : MAX_SLOTS;
+}
+
 static int open_session(struct host *host, enum mode mode, bool dry,
                         bool *bad_option)
 {
@@ -138,6 +174,9 @@ static int open_session(struct host *host, enum mode mode, bool dry,
 
     offload_describe(options, &offload);
     if (status == GH_OK) {
+        status = find_slots(host, &err);
+    }
+    if (status == GH_OK) {
         const gh_session_desc desc = {
             .struct_size = sizeof(desc),
             .model = model,
@@ -150,7 +189,7 @@ static int open_session(struct host *host, enum mode mode, bool dry,
             .granularity = options->granularity,
             .flags = (trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0) |
                      (trainer->overlaps ? GH_SESSION_EP_OVERLAP : 0),
-            .max_slots = (uint32_t)pipeline_slots(options),
+            .max_slots = most_slots(host),
             .environment = host->environment.strings,
             .host = dry ? &silent : NULL,
             .offload = mode_offloads(mode) ? &offload.desc : NULL,
@@ -356,6 +395,16 @@ void host_give_up(struct host *host, const char *why)
         GH_HAS(host->gh, gh_api, ranks_abort)) {
         (void)host->gh->ranks_abort(host->session, why, NULL);
     }
+}
+
+uint32_t host_slots_used(const struct host *host, int chunk)
+{
+    uint32_t used = 0;
+
+    for (int i = 0; i < MAX_SLOTS; i++) {
+        used += host->chunks[chunk].slots[i].memory != NULL;
+    }
+    return used;
 }
 
 int host_end_step(struct host *host)

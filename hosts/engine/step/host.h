@@ -42,6 +42,7 @@ struct host {
     const gh_api *gh;
     gh_session *session;
     struct host_chunk *chunks; /* one for each of the trainer's */
+    uint32_t slots[MAX_CHUNKS]; /* that the schedule needs */
     bool lends_experts; /* the library knows the ranks that divide the experts:
                            they record exchanges together, and agree on one
                            order */
@@ -85,6 +86,9 @@ int host_bind_all_tables(struct host *host);
 int host_bind_tables(struct host *host, int shape);
 
 int host_end_step(struct host *host);
+
+/* How many slots of a chunk are in use. */
+uint32_t host_slots_used(const struct host *host, int chunk);
 
 int host_stats(struct host *host, gh_stats *stats);
 /* struct_size is 0 if nothing is offloaded. */

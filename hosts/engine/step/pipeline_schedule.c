@@ -162,32 +162,31 @@ int pipeline_schedule(const struct options *options, int count,
     return 0;
 }
 
-/* The sentence of a failure was that of command_check(). */
-int pipeline_slots(const struct options *options)
+bool pipeline_is_interleaved(const struct options *options)
 {
-    int most = 0;
+    return pipeline_is_named(options->schedule) &&
+           strcmp(name_of(options), "zero-bubble") != 0;
+}
+
+/* The sentence of a failure was that of command_check(). */
+void pipeline_slots(const struct options *options, uint32_t slots[MAX_CHUNKS])
+{
+    const uint32_t stage = (uint32_t)ranks_stage(options->ranks);
+    struct gh_pipeline *schedule;
     char text[512];
 
-    if (options_pp(options) == 1) {
-        return options_sets(options);
-    }
-    for (int i = 0; i < options->n_counts; i++) {
-        const int stage = ranks_stage(options->ranks);
-        struct gh_pipeline *schedule;
-
-        if (pipeline_schedule(options, options->counts[i], &schedule, text,
-                              sizeof(text)) != 0) {
-            break;
-        }
+    memset(slots, 0, MAX_CHUNKS * sizeof(*slots));
+    for (int i = 0; i < options->n_counts &&
+                    pipeline_schedule(options, options->counts[i], &schedule,
+                                      text, sizeof(text)) == 0;
+         i++) {
         for (uint32_t c = 0; c < schedule->n_chunks; c++) {
-            const int n =
-                (int)gh_pipeline_in_flight(schedule, (uint32_t)stage, c);
+            const uint32_t n = gh_pipeline_in_flight(schedule, stage, c);
 
-            most = n > most ? n : most;
+            slots[c] = n > slots[c] ? n : slots[c];
         }
         gh_pipeline_free(schedule);
     }
-    return most;
 }
 
 /* ---- layers -------------------------------------------------------------- */

@@ -33,8 +33,11 @@ void pipeline_share(const struct options *options, struct config *config);
 /* The stage that has the head. */
 int pipeline_head_stage(const struct options *options);
 
-/* The most microbatches that are in flight in any chunk of this rank's stage,
- * for every number of microbatches that is asked for. */
-int pipeline_slots(const struct options *options);
+/* Whether the library knows the schedule's slots for any number of
+ * microbatches. */
+bool pipeline_is_interleaved(const struct options *options);
+/* The most microbatches that are in flight in each chunk of this rank's stage,
+ * for the numbers of microbatches that are asked for. */
+void pipeline_slots(const struct options *options, uint32_t slots[MAX_CHUNKS]);
 
 #endif

@@ -322,6 +322,15 @@ static void note_memory(struct device *dev, size_t before,
     }
 }
 
+static void note_slots(const struct trainer *trainer, struct result *result)
+{
+    result->n_chunks = trainer->n_chunks;
+    for (int i = 0; i < trainer->n_chunks; i++) {
+        result->slots[i] = trainer->host->slots[i];
+        result->slots_used[i] = host_slots_used(trainer->host, i);
+    }
+}
+
 static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
                      const struct text *text, train_progress_fn *progress,
                      size_t before, struct result *result)
@@ -354,6 +363,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             }
             result->reason_name = host_reason_names(trainer->host);
             host_reasons(trainer->host, result->eager, MAX_REASONS);
+            note_slots(trainer, result);
             result->has_stats = true;
             result->wgrad_replays = host_wgrad_replays(trainer->host);
             result->recordings[step] = result->stats.recordings;

@@ -56,6 +56,9 @@ struct result {
                                             rank has sent by them to others;
                                             those in graphs are not counted */
     gh_exchange_stats exchange; /* struct_size 0: they are the engine's own */
+    int n_chunks; /* of the stage; 0: no graphs */
+    uint64_t slots[MAX_CHUNKS];      /* that the schedule needs */
+    uint64_t slots_used[MAX_CHUNKS]; /* that have sets */
     uint64_t eager[MAX_REASONS]; /* eager passes, by their reason */
     uint64_t wgrad_replays; /* replays in stats that were for delayed
                                gradients */

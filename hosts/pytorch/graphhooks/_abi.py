@@ -390,6 +390,17 @@ class gh_segment(Structure):
     ]
 
 
+class gh_pipeline_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("stages", c_uint32),
+        ("stage", c_uint32),
+        ("chunks", c_uint32),
+        ("group", c_uint32),
+        ("ahead", c_uint32),
+    ]
+
+
 class gh_border(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -855,6 +866,8 @@ class gh_api(Structure):
         ("exchange_get_stats", _call(_exchange, POINTER(gh_exchange_stats))),
         ("ranks_abort", _call(_session, c_char_p)),
         ("exchange_release_window", _call(_exchange, c_void_p)),
+        ("plan_slots",
+         _call(POINTER(gh_pipeline_desc), POINTER(c_uint32))),
     ]
 
 

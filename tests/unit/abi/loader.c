@@ -23,7 +23,7 @@
     slot(exchange_create) slot(exchange_destroy) slot(exchange_window) \
     slot(exchange_lay_out) slot(exchange_all_to_all) slot(exchange_wait) \
     slot(exchange_get_stats) slot(ranks_abort) \
-    slot(exchange_release_window)
+    slot(exchange_release_window) slot(plan_slots)
 
 static void test_the_table(void)
 {
