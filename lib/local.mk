@@ -118,6 +118,7 @@ libcore_la_SOURCES = \
 	lib/offload/groups/table.h \
 	lib/offload/move/calls.h \
 	lib/offload/move/copy.h \
+	lib/offload/move/apart.c \
 	lib/offload/move/copy_back.c \
 	lib/offload/move/copy_out.c \
 	lib/offload/move/eager_load.c \

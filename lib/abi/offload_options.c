@@ -233,6 +233,7 @@ gh_status gh_offload_read_options(const gh_offload_desc *desc,
         .in_flight = env->offload_in_flight,
         .max_slots = env->max_slots,
         .delay = env->offload_delay != 0,
+        .apart = env->offload_apart != 0 && env->offload_delay != 0,
     };
     if (status == GH_OK && desc != NULL) {
         gh_offload_desc copy;

@@ -114,6 +114,9 @@ void gh_capture_exchanges_hear(struct gh_capture *capture, const double *ns);
 void gh_capture_exchange_begin(struct gh_capture *capture, uint32_t cell,
                                void *stream);
 void gh_capture_exchange_end(struct gh_capture *capture, void *stream);
+/* Whether commits that are queued are issued after an exchange, and not before
+ * it, as their copies are to begin when it has ended. */
+bool gh_capture_flushes_late(const struct gh_capture *capture);
 
 /* Steps that have ended. */
 uint64_t gh_capture_iterations(const struct gh_capture *capture);

@@ -220,9 +220,20 @@ void gh_capture_exchange_begin(struct gh_capture *c, uint32_t cell,
 
 void gh_capture_exchange_end(struct gh_capture *c, void *stream)
 {
-    if (c->offload != NULL && c->offload->exchanges != NULL) {
+    if (c->offload == NULL) {
+        return;
+    }
+    if (c->offload->exchanges != NULL) {
         gh_exchange_end(c->offload, stream);
     }
+    if (c->offload->options.apart) {
+        gh_offload_behind(c->offload, stream);
+    }
+}
+
+bool gh_capture_flushes_late(const struct gh_capture *c)
+{
+    return c->offload != NULL && c->offload->options.apart;
 }
 
 gh_status gh_capture_declare(struct gh_capture *c, gh_offload_declared *groups,

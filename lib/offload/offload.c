@@ -126,8 +126,17 @@ void gh_offload_destroy(struct gh_offload *o)
     gh_pinned_free(&o->pinned);
     gh_device_stream_destroy(o->dev, o->out);
     gh_device_stream_destroy(o->dev, o->back);
+    gh_device_event_destroy(o->dev, o->exchanged);
     gh_device_leave(o->dev, before);
     free(o);
+}
+
+void gh_offload_behind(struct gh_offload *o, void *stream)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+
+    gh_move_behind(o, stream);
+    gh_device_leave(o->dev, before);
 }
 
 gh_status gh_offload_flush(struct gh_offload *o, gh_error *err)

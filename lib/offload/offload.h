@@ -48,6 +48,10 @@ uint64_t gh_offload_profile_steps(const struct gh_offload *offload);
  * (exchanges.h): the same on all of them, also on one that could not measure. */
 bool gh_offload_asks_ranks(const struct gh_offload *offload);
 
+/* With options.apart, what is copied out next begins after what is on the
+ * stream. */
+void gh_offload_behind(struct gh_offload *offload, void *stream);
+
 /* Issues the commits that are queued. */
 gh_status gh_offload_flush(struct gh_offload *offload, gh_error *err);
 /* The step is over: the first one decides what goes. */

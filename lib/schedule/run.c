@@ -217,9 +217,10 @@ static gh_status issue_timed(const struct run *r, const struct gh_step *step,
 static gh_status run_step(const struct run *r, const struct gh_step *step,
                           gh_error *err)
 {
+    const bool late = gh_capture_flushes_late(r->s->capture);
     gh_status status = GH_OK;
 
-    if (step->flushes) {
+    if (step->flushes && !late) {
         status = gh_capture_flush(r->s->capture, err);
     }
     gh_capture_hold(r->s->capture, step->holds);
@@ -232,7 +233,9 @@ static gh_status run_step(const struct run *r, const struct gh_step *step,
     if (status == GH_OK && step->mark != GH_MARK_NONE) {
         status = record(r, step->mark, step->lane, err);
     }
-    return status;
+    return status == GH_OK && step->flushes && late
+               ? gh_capture_flush(r->s->capture, err)
+               : status;
 }
 
 /* ---- a run --------------------------------------------------------------- */

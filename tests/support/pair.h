@@ -41,6 +41,7 @@ struct pair_options {
     bool apart;          /* forward and backward in runs of their own */
     bool offload;        /* groups, from 4 bytes */
     bool later;          /* GRAPHHOOKS_OFFLOAD_DELAY=1 */
+    bool behind;         /* GRAPHHOOKS_OFFLOAD_APART=1 */
     bool lends;          /* what experts read is a group, in memory of the
                             host's own */
     uint32_t words;      /* of a group's tensor; 0: 4 */

@@ -176,6 +176,12 @@ MEANINGS = {
         "0",
         "1: copies start in gh_flush_delayed, in the gap after a launch.",
     ),
+    "offload_apart": (
+        "0 or 1",
+        "0",
+        "1: with OFFLOAD_DELAY, copies to the host begin when an exchange of "
+        "gh_overlap_run has ended, not beside it.",
+    ),
     "overlap": (
         "off or fixed or auto",
         "fixed",

@@ -49,6 +49,7 @@ OPTIONS = (
     "offload_prefetch",
     "offload_in_flight",
     "offload_delay",
+    "offload_apart",
     "overlap",
     "ep_exchange",
     "ep_exchange_small",

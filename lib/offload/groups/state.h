@@ -31,6 +31,7 @@ struct gh_offload_options {
     double link_rate;    /* bytes in a microsecond; 0: what is measured */
     uint32_t max_slots;
     bool delay;
+    bool apart; /* no copy out begins while an exchange is under way */
 };
 
 struct gh_exchanges;
@@ -46,6 +47,9 @@ struct gh_offload {
     struct gh_pinned pinned;
     struct gh_loans loans;
     void *out, *back;           /* the streams of the two ways */
+    void *exchanged;            /* an event: the last exchange; NULL: none was
+                                   issued that copies wait for */
+    bool behind;                /* the next copy out waits for it */
     bool profiled;              /* the first step is over: fates are final */
     bool cut_short;             /* a step that was to be the profile */
     bool wipes;                 /* see gh_move_discard() */

@@ -151,6 +151,9 @@ static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
     if (status == GH_OK) {
         status = gh_pinned_wait(&o->pinned, i->block, o->out, err);
     }
+    if (status == GH_OK) {
+        status = gh_move_stay_behind(o, err);
+    }
     if (gh_is_measured(o)) {
         gh_measure_copy_begin(o, i, true);
     }
@@ -221,6 +224,7 @@ static gh_status copy_queue_out(struct gh_offload *o, gh_error *err)
     gh_status status = GH_OK;
 
     copies.n = 0;
+    status = gh_move_stay_behind(o, err);
     for (i = o->first_queued; i != NULL && status == GH_OK;
          i = i->next_queued) {
         status = gh_device_event_wait(o->dev, o->out, filled_of(i), err);

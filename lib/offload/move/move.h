@@ -9,6 +9,10 @@
  *                     out, and for read (back)
  *     reader          waits for filled (back)
  *
+ * With GRAPHHOOKS_OFFLOAD_APART a copy out also waits for the exchange that was
+ * issued last.  All ranks issue exchanges in one order, so an exchange waits, on
+ * whatever rank, only for copies that wait for earlier ones.
+ *
  * A copy out of the host's own memory has no buffer: the mark of its loan is
  * both filled and read.
  *
@@ -49,6 +53,13 @@ void gh_move_out_or_queue(struct gh_offload *offload,
                           struct gh_instance *instance);
 /* Issues all that is queued. */
 gh_status gh_move_flush(struct gh_offload *offload, gh_error *err);
+
+/* ---- apart.c ----------------------------------------------------------- */
+
+/* The next copy out begins after what is on the stream. */
+void gh_move_behind(struct gh_offload *offload, void *stream);
+/* The stream of copies out waits for that, once. */
+gh_status gh_move_stay_behind(struct gh_offload *offload, gh_error *err);
 
 /* ---- copy_back.c ------------------------------------------------------- */
 

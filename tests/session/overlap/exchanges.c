@@ -64,11 +64,17 @@ static void watch(struct pair *p, const gh_overlap_node *node, bool issued)
     n_timed += issued;
 }
 
-static double read_times(struct pair *p)
+static double read_times(struct pair *p, double *span_p)
 {
     double sum = 0;
+    float span = 0;
 
     p->toy.drv.cuCtxSynchronize();
+    if (n_timed > 0) {
+        p->toy.drv.cuEventElapsedTime(&span, timed[0].began,
+                                      timed[n_timed - 1].ended);
+    }
+    *span_p = (double)span;
     for (uint32_t i = 0; i < n_timed; i++) {
         float ms = 0;
 
@@ -97,6 +103,7 @@ static const uint32_t counts[STEPS] = { 4, 4, 4, 4, 4, 4, 4, 4 };
 struct outcome {
     gh_offload_stats moved;
     double exchanges_ms; /* of the last step */
+    double span_ms;      /* from its first exchange to its last */
     bool exact, failed;
     uint64_t races, left;
 };
@@ -147,7 +154,7 @@ static struct outcome run(const struct pair_options *options,
     }
     times = false;
     outcome.failed = status != GH_OK && p.toy.err.text[0] != '\0';
-    outcome.exchanges_ms = read_times(&p);
+    outcome.exchanges_ms = read_times(&p, &outcome.span_ms);
     outcome.exact = status == GH_OK && pair_is_exact(&p);
     if (options->offload) {
         outcome.moved = toy_moved(&p.toy);
@@ -271,6 +278,42 @@ static void test_the_step_apart(void)
        beside.exchanges_ms, none.exchanges_ms);
     ok(apart.exchanges_ms < none.exchanges_ms * 1.001,
        "and in the next step apart from them: %.3f ms", apart.exchanges_ms);
+}
+
+/* The commits that are delayed are issued after an exchange, whose engine their
+ * copies share here, and not beside it. */
+static void test_behind(void)
+{
+    struct pair_options options = plain;
+    struct outcome none, beside, behind, at_once;
+
+    options.later = true;
+    options.offload = false;
+    none = run(&options, "SEED=3 RACES=1");
+    options.offload = true;
+    beside = run(&options, "SEED=3 RACES=1");
+    options.behind = true;
+    behind = run(&options, "SEED=3 RACES=1");
+    ok(none.exact && beside.exact && behind.exact &&
+           behind.races + behind.left == 0,
+       "behind exchanges: every weight is exact, and nothing races");
+    ok(behind.moved.out_bytes == beside.moved.out_bytes &&
+           behind.moved.back_bytes == beside.moved.back_bytes,
+       "as much goes and comes back");
+    ok(beside.exchanges_ms > 1.2 * none.exchanges_ms,
+       "an exchange takes %.3f of its time beside copies",
+       beside.exchanges_ms / none.exchanges_ms);
+    ok(behind.exchanges_ms <= 1.1 * none.exchanges_ms,
+       "and %.3f where they begin after it",
+       behind.exchanges_ms / none.exchanges_ms);
+    ok(behind.span_ms <= 1.01 * beside.span_ms,
+       "the step takes %.3f of its time", behind.span_ms / beside.span_ms);
+    options.later = false;
+    at_once = run(&options, "SEED=0");
+    options.behind = false;
+    beside = run(&options, "SEED=0");
+    ok(at_once.exchanges_ms == beside.exchanges_ms,
+       "without delayed commits nothing changes");
 }
 
 /* What is settled takes time in proportion to what was timed: no event is read
@@ -423,6 +466,7 @@ int main(void)
     test_exchanges_that_wait_for_a_rank();
     test_exchanges_that_are_not();
     test_the_step_apart();
+    test_behind();
     test_events_are_read_once();
     test_a_slow_host();
     test_both_are_auto();

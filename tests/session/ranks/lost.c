@@ -939,6 +939,7 @@ static const struct {
     { "OFFLOAD_PREFETCH=3", "3", "0" },
     { "OFFLOAD_IN_FLIGHT=3", "3", "0" },
     { "OFFLOAD_DELAY=1", "1", "0" },
+    { "OFFLOAD_APART=1", "1", "0" },
     { "OVERLAP=off", "off", "fixed" },
 };
 

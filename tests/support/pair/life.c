@@ -51,6 +51,7 @@ gh_status pair_attach(struct pair *p)
         o->disabled ? "GRAPHHOOKS_ENABLE=0" : "GRAPHHOOKS_ENABLE=1",
         o->check ? "GRAPHHOOKS_CHECK=bitwise" : "GRAPHHOOKS_CHECK=off",
         o->later ? "GRAPHHOOKS_OFFLOAD_DELAY=1" : "GRAPHHOOKS_OFFLOAD_DELAY=0",
+        o->behind ? "GRAPHHOOKS_OFFLOAD_APART=1" : "GRAPHHOOKS_OFFLOAD_APART=0",
         o->trace,
         NULL
     };

@@ -216,6 +216,7 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_OFFLOAD_PREFETCH=5",
         "GRAPHHOOKS_OFFLOAD_IN_FLIGHT=6",
         "GRAPHHOOKS_OFFLOAD_DELAY=1",
+        "GRAPHHOOKS_OFFLOAD_APART=1",
         "GRAPHHOOKS_OVERLAP=auto",
         "GRAPHHOOKS_EP_EXCHANGE=copy",
         "GRAPHHOOKS_EP_EXCHANGE_SMALL=65536",
@@ -257,6 +258,7 @@ static void test_values_are_taken(void)
     is_int(env.offload_prefetch, 5, "OFFLOAD_PREFETCH is taken");
     is_int(env.offload_in_flight, 6, "OFFLOAD_IN_FLIGHT is taken");
     is_int(env.offload_delay, 1, "OFFLOAD_DELAY is taken");
+    is_int(env.offload_apart, 1, "OFFLOAD_APART is taken");
     is_int(env.overlap, 2, "OVERLAP is taken");
     is_int(env.ep_exchange, 2, "EP_EXCHANGE is taken");
     ok(env.ep_exchange_small == 65536, "EP_EXCHANGE_SMALL is taken");

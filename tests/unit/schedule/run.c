@@ -190,6 +190,14 @@ bool gh_capture_is_traced(const struct gh_capture *capture)
     return traced;
 }
 
+static bool flushes_late;
+
+bool gh_capture_flushes_late(const struct gh_capture *capture)
+{
+    (void)capture;
+    return flushes_late;
+}
+
 gh_status gh_capture_flush(struct gh_capture *capture, gh_error *error)
 {
     (void)capture;
@@ -474,6 +482,25 @@ static void test_calls(void)
     is_int(s->stats.nodes, 5 + 7 + 12, "and nodes");
     is_int(s->stats.waits, 4 + 4 + 8, "and waits");
     is_int(s->stats.order, GH_OVERLAP_FIXED, "the order is fixed");
+    end();
+}
+
+static void test_late_flushes(void)
+{
+    if (!begin("m", GH_OVERLAP_FIXED, 0)) {
+        return;
+    }
+    flushes_late = true;
+    runs(&forward,
+         "check check "
+         "hold F0.0b@c R3@c "
+         "free W3@m (@m F0.1@m )@m R4@m flush "
+         "hold W4@c F0.2@c R3@c "
+         "free W3@m (@m F0.3@m )@m R4@m flush "
+         "free W4@c F0.4e@c free join0:m>c",
+         "where copies are to begin after exchanges, delayed commits are "
+         "issued after them");
+    flushes_late = false;
     end();
 }
 
@@ -1081,6 +1108,7 @@ static void test_compare(void)
 int main(void)
 {
     test_calls();
+    test_late_flushes();
     test_off();
     test_trace();
     test_exchange_at_both_ends();
