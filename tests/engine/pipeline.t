@@ -63,6 +63,8 @@ same "more stages than microbatches" -- --layers 5 --pp 5
 same "stages by name" -- --layers 5 --pp 2 --schedule 1f1b
 one --layers 4 --lengths 8,4,6
 same "several lengths" -- --layers 4 --lengths 8,4,6 --pp 2
+one --layers 4 --tied
+same "tied embeddings" -- --layers 4 --tied --pp 3
 one --layers 4 --packed
 same "packed" -- --layers 4 --packed --pp 2
 
@@ -158,6 +160,9 @@ placement looped
 END
 one --layers 5 --microbatches 2
 same "a file, in the shape of a V" -- --layers 5 --schedule "$scratch/v"
+one --layers 5 --microbatches 2 --tied
+same "and with tied embeddings, both on the first stage" -- --layers 5 --tied \
+    --schedule "$scratch/v"
 one --layers 5 --microbatches 3
 same "a file, in an order of each stage" -- --layers 5 \
     --schedule "$scratch/mixed" --pp 3
@@ -180,6 +185,9 @@ all=eager,graph,graph+offload,graph+offload+delay
 {
     several --ranks 2 --seq 8 --layers 4
     same "two ranks of each stage" -- --ranks 4 --seq 8 --layers 4 --pp 2
+    several --ranks 2 --seq 8 --layers 4 --tied
+    same "two ranks of each stage, tied" -- --ranks 4 --seq 8 --layers 4 \
+        --pp 2 --tied
     several --ranks 2 --seq 8 --layers 4 --model moe --ep 2
     same "divided experts" -- --ranks 4 --seq 8 --layers 4 --model moe --ep 2 \
         --pp 2

@@ -6,6 +6,8 @@
  */
 #include "cli/find.h"
 #include "step/library.h"
+#include "step/pipeline.h"
+#include "step/schedule.h"
 #include "step/train.h"
 #include "tap/tap.h"
 #include "tests/engine/soft.h"
@@ -37,6 +39,9 @@ struct stage {
     struct result result;
     pthread_t thread;
     enum mode mode;
+    float *embedding, *head; /* gradients after one step by hand; NULL: train()
+                                runs */
+    bool tied;
     int status;
     char error[SOFT_ERROR];
 };
@@ -55,6 +60,48 @@ static bool sleep_if_late(const struct options *options, enum mode mode,
     return true;
 }
 
+/* Copies the gradients of weights of VOCAB x hidden. */
+static void take(struct stage *s, const struct trainer *trainer, size_t first,
+                 float *to)
+{
+    const size_t n = VOCAB * (size_t)trainer->model.config.hidden;
+
+    DEVICE_CALL(&s->dev, cuMemcpyDtoH, to,
+                device_address(trainer->model.g + first), n * sizeof(*to));
+}
+
+static int make_step(struct stage *s)
+{
+    struct trainer trainer;
+    int status = trainer_init(&trainer, &s->options, MODE_EAGER, &s->dev);
+    const int count = s->options.counts[0];
+    const int n = count * 2 * config_rows(&trainer.model.config);
+
+    for (int i = 0; status == 0 && i < n; i++) {
+        trainer.tokens_host[i] = (i * i + 3 * i) % VOCAB;
+    }
+    if (status == 0) {
+        status = pipeline_open(&trainer);
+    }
+    DEVICE_CALL(&s->dev, cuMemcpyHtoD, device_address(trainer.tokens),
+                trainer.tokens_host, (size_t)n * sizeof(int));
+    if (status == 0) {
+        status = schedule_step(&trainer, count);
+    }
+    (void)device_synchronize(&s->dev, trainer.streams[0]);
+    if (trainer.model.embeds) {
+        take(s, &trainer, trainer.model.token_w, s->embedding);
+    }
+    if (trainer.model.heads) {
+        take(s, &trainer, trainer.model.head_w, s->head);
+    }
+    status = s->dev.code == CUDA_SUCCESS ? status : -1;
+    (void)s->dev.drv.cuCtxSynchronize();
+    pipeline_close(&trainer);
+    trainer_free(&trainer);
+    return status;
+}
+
 static void *run_stage(void *at)
 {
     struct stage *s = at;
@@ -66,7 +113,12 @@ static void *run_stage(void *at)
     if (s->status == 0) {
         s->status = ranks_line_up(&s->ranks, STAGES, s->options.vpp > 1);
     }
-    if (s->status == 0) {
+    if (s->status == 0 && s->options.config.tied) {
+        s->status = ranks_tie(&s->ranks, pipeline_head_stage(&s->options));
+    }
+    if (s->status == 0 && s->embedding != NULL) {
+        s->status = make_step(s);
+    } else if (s->status == 0) {
         s->status = train(&s->options, &s->dev, &text, s->mode, sleep_if_late,
                           &s->result, s->error, SOFT_ERROR);
     }
@@ -92,6 +144,7 @@ static void run(struct stage *all, enum mode mode, int vpp)
         all[i].options.config.layers = STAGES * vpp;
         all[i].options.pp = STAGES;
         all[i].options.vpp = vpp;
+        all[i].options.config.tied = all[i].tied;
         if (mode == MODE_GRAPH) {
             memcpy(all[i].options.counts, counts, sizeof(counts));
             all[i].options.n_counts = 3;
@@ -199,6 +252,41 @@ static void test_call(const gh_api *gh)
     is_int(gh->plan_slots(&desc, slots, &err), GH_ERR_ABI, "%s", err.text);
 }
 
+/* Where the head has the embedding's weights, both have the sum of their
+ * gradients, on one stage and on the two ends. */
+static void test_tied(void)
+{
+    static float embedding[STAGES + 1][VOCAB * 8], head[STAGES + 1][VOCAB * 8];
+    struct stage all[STAGES] = { 0 }, one = { .options = soft_options };
+    float sum = 0;
+
+    for (int i = 0; i < STAGES; i++) {
+        all[i].embedding = embedding[i];
+        all[i].head = head[i];
+        all[i].tied = true;
+    }
+    run(all, MODE_EAGER, 1);
+    one.embedding = embedding[STAGES];
+    one.head = head[STAGES];
+    one.options.config.tied = true;
+    one.options.config.layers = STAGES;
+    one.options.streams = 1;
+    is_int(device_open(&one.dev, driver, 0) == 0 ? make_step(&one) : -1, 0,
+           "one stage makes a step");
+    device_close(&one.dev);
+    for (int i = 0; i < STAGES; i++) {
+        is_int(all[i].status, 0, "stage %d makes it: %s", i, all[i].error);
+    }
+    for (int i = 0; i < VOCAB * 8; i++) {
+        sum += embedding[0][i] * embedding[0][i];
+    }
+    ok(sum > 0 && memcmp(embedding[0], head[STAGES - 1], sizeof(head[0])) == 0,
+       "the embedding and the head have the same gradients");
+    ok(memcmp(embedding[0], embedding[STAGES], sizeof(head[0])) == 0 &&
+           memcmp(embedding[0], head[STAGES], sizeof(head[0])) == 0,
+       "which are those of one stage");
+}
+
 int main(void)
 {
     struct library library;
@@ -215,6 +303,7 @@ int main(void)
         return done_testing();
     }
     test_late();
+    test_tied();
     if (library_open(&library, soft_library, error, sizeof(error)) != 0) {
         ok(false, "%s", error);
         return done_testing();

@@ -67,6 +67,8 @@ static const struct row table[] = {
       "microbatches of whole documents, each of which attends to itself" },
     { "--batch", KIND_INT, RUN(config.batch), 1, 1024, "N",
       "sequences in a microbatch (4)" },
+    { "--tied", KIND_FLAG, RUN(config.tied), 0, 0, NULL,
+      "the head has the embedding's weights" },
     { "--experts", KIND_INT, RUN(config.experts), 1, 1024, "N",
       "experts of a layer that has them (4; of mla: none)" },
     { "--dense-layers", KIND_INT, RUN(config.dense_layers), 0, 511, "N",

@@ -11,6 +11,7 @@
 #include "cli/rank_threads.h"
 
 #include "cli/find.h"
+#include "step/pipeline_schedule.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -60,6 +61,9 @@ static int run_rank(struct rank_threads *threads, struct modes *modes,
     if (status == 0) {
         status = ranks_line_up(&ranks, options_pp(&modes->options),
                                options_vpp(&modes->options) > 1);
+    }
+    if (status == 0 && modes->options.config.tied) {
+        status = ranks_tie(&ranks, pipeline_head_stage(&modes->options));
     }
     if (status == 0) {
         status = ranks_split(&ranks, modes->options.cp, modes->options.n_cp);

@@ -20,9 +20,17 @@ void head_backward(const struct work *work, const float *x, float *dx)
     const struct set *set = work->set;
     const int c = model->config.hidden;
 
-    linear_wgrad(work, set->norm, c, set->logits, VOCAB, model->head_w,
-                 NO_BIAS);
-    linear_dgrad(work, set->logits, VOCAB, model->head_w, NULL, set->d_norm, c);
+    if (model->config.tied) {
+        linear_wgrad(work, set->logits, VOCAB, set->norm, c, model->head_w,
+                     NO_BIAS);
+        linear_forward(work, set->logits, VOCAB, model->head_w, NO_BIAS, NULL,
+                       set->d_norm, c);
+    } else {
+        linear_wgrad(work, set->norm, c, set->logits, VOCAB, model->head_w,
+                     NO_BIAS);
+        linear_dgrad(work, set->logits, VOCAB, model->head_w, NULL,
+                     set->d_norm, c);
+    }
     norm_wgrad(work, set->d_norm, x, c, model->norm_g, model->norm_b, set->mean,
                set->rstd);
     norm_dgrad(work, set->d_norm, x, c, model->norm_g, set->mean, set->rstd,

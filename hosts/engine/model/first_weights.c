@@ -139,6 +139,10 @@ static void make_first_weights(const struct model *model, float *w)
 
     memset(w, 0, model->n * sizeof(*w));
     fill_normal(w, model->n_decay, 0.02f, &state);
+    if (model->config.tied) {
+        memcpy(w + model->head_w, w + model->token_w,
+               VOCAB * (size_t)model->config.hidden * sizeof(*w));
+    }
     fill(w + model->norm_g, (size_t)model->config.hidden, 1.0f);
     for (int i = 0; i < model->n_parts; i++) {
         first_weights_of(model, &model->parts[i], w, &state);

@@ -145,8 +145,13 @@ void head_forward(const struct work *work, const float *x, const int *targets,
 
     norm_forward(work, x, work->model->config.hidden, model->norm_g,
                  model->norm_b, set->norm, set->mean, set->rstd);
-    linear_forward(work, set->norm, model->config.hidden, model->head_w,
-                   NO_BIAS, NULL, set->logits, VOCAB);
+    if (model->config.tied) { /* by the transposed weights */
+        linear_dgrad(work, set->norm, model->config.hidden, model->head_w, NULL,
+                     set->logits, VOCAB);
+    } else {
+        linear_forward(work, set->norm, model->config.hidden, model->head_w,
+                       NO_BIAS, NULL, set->logits, VOCAB);
+    }
     LAUNCH(&work->queue, cross_entropy, cross_entropy_args,
            blocks_of((size_t)rows, ROWS_A_BLOCK), .logits = set->logits,
            .targets = targets, .losses = set->losses, .rows = rows,

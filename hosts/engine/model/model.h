@@ -81,6 +81,8 @@ struct config {
     int cp; /* ranks that share a sequence, each with seq tokens of it; 0: as
                1 */
     uint64_t seed;
+    bool tied; /* the head has the embedding's weights: a copy, VOCAB x hidden,
+                  whose gradients are summed with the embedding's */
     enum model_kind model;
     int experts, top_k;
     int ep, ep_rank;    /* how many ranks divide the experts, and which one this

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(RANKS_GROUPS + 5 + 2 * LINKS <= COMM_MOST,
+_Static_assert(RANKS_GROUPS + 6 + 2 * LINKS <= COMM_MOST,
                "all are aborted at once");
 
 enum {
@@ -109,6 +109,18 @@ int ranks_line_up(struct ranks *ranks, int pp, bool round)
                : -1;
 }
 
+int ranks_tie(struct ranks *ranks, int head)
+{
+    const int stage = ranks_stage(ranks);
+
+    if (head == 0) {
+        return 0;
+    }
+    return comm_split(&ranks->ends, &ranks->world,
+                      stage == 0 || stage == head ? ranks_number(ranks)
+                                                  : COMM_NO_COLOR);
+}
+
 /* Memory is freed at the end, and taken while no rank waits for another: either
  * may wait for all that runs. */
 static int make_summed(struct ranks *ranks, size_t count)
@@ -187,6 +199,7 @@ void ranks_close(struct ranks *ranks)
         comm_destroy(&ranks->to[i]);
         comm_destroy(&ranks->from[i]);
     }
+    comm_destroy(&ranks->ends);
     comm_destroy(&ranks->line);
     comm_destroy(&ranks->stage);
     comm_destroy(&ranks->world);
@@ -205,8 +218,8 @@ void ranks_let_go(struct ranks *ranks)
 {
     struct comm *all[COMM_MOST] = { &ranks->world, &ranks->experts,
                                     &ranks->same_experts, &ranks->stage,
-                                    &ranks->line };
-    int n = 5;
+                                    &ranks->line,         &ranks->ends };
+    int n = 6;
 
     for (int i = 0; i < LINKS; i++) {
         all[n++] = &ranks->to[i];

@@ -45,6 +45,8 @@ struct ranks {
     struct comm stage; /* the ranks of this stage; or none: all are */
     struct comm line;  /* a rank of each stage, that train on the same
                           text; or none */
+    struct comm ends;         /* the stages with the embedding and the head; or
+                                 none */
     struct comm to[LINKS], from[LINKS]; /* messages of each way go to one
                                            stage and come from another */
     struct comm experts;      /* those that divide the experts; or none */
@@ -72,6 +74,9 @@ int ranks_divide(struct ranks *ranks, int ep);
  * `round`.  `pp` divides the number of ranks.  All ranks must call it.  Returns
  * 0, or -1: dev->error. */
 int ranks_line_up(struct ranks *ranks, int pp, bool round);
+/* Makes the group of the stages with the embedding and the head, which is stage
+ * `head`.  Returns as ranks_line_up(), after which it is called. */
+int ranks_tie(struct ranks *ranks, int head);
 /* Sums numbers on the host over all stages; `user` are the ranks.  All ranks
  * must call it.  Returns 0, or -1: dev->error. */
 int ranks_sum_line(void *user, float *data, size_t count);

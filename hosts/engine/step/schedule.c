@@ -84,6 +84,28 @@ static void begin(struct trainer *trainer, int count)
     }
 }
 
+/* Sums the gradients of the embedding and of the head if they have the same
+ * weights, on whichever stages they are. */
+static void tie(const struct trainer *trainer, const struct queue *queue)
+{
+    const struct model *model = &trainer->model;
+    const size_t n = VOCAB * (size_t)model->config.hidden;
+    float *token = model->g + model->token_w, *head = model->g + model->head_w;
+
+    if (!model->config.tied || (!model->embeds && !model->heads)) {
+        return;
+    }
+    if (!model->embeds || !model->heads) {
+        comm_sum(&trainer->options->ranks->ends, model->embeds ? token : head,
+                 n, queue->stream);
+        return;
+    }
+    LAUNCH(queue, column_sum, column_sum_args, blocks_of(n, COLUMN_LANES),
+           .x = head, .sum = token, .rows = 1, .cols = (int)n);
+    DEVICE_CALL(queue->dev, cuMemcpyDtoDAsync, device_address(head),
+                device_address(token), n * sizeof(float), queue->stream);
+}
+
 /* Runs the optimizer on stream 0, after everything that adds to the gradients,
  * on all ranks. */
 static void optimize(const struct trainer *trainer, int count)
@@ -98,6 +120,7 @@ static void optimize(const struct trainer *trainer, int count)
         trainer_wait_end(trainer, queue.stream, count - 1);
     }
     ranks_sum(options->ranks, &trainer->model, queue.stream);
+    tie(trainer, &queue);
     optimizer_step(&trainer->model, &queue, options->lr, options->warmup);
 }
 
