@@ -54,6 +54,11 @@ int messages_open(struct messages *messages, struct trainer *trainer)
 
         events->made[i % 2] = make_events(messages);
         events->came[i % 2] = make_events(messages);
+        events->asked[i % 2] =
+            calloc((size_t)trainer->max_count, sizeof(unsigned));
+        if (events->asked[i % 2] == NULL) {
+            return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+        }
     }
     for (int i = 0; i < trainer->n_chunks; i++) {
         messages->events[i].sent = make_events(messages);
@@ -92,6 +97,7 @@ void messages_close(struct messages *messages)
 
         free_events(messages, events->made[i % 2]);
         free_events(messages, events->came[i % 2]);
+        free(events->asked[i % 2]);
     }
     for (int i = 0; messages->events != NULL && i < trainer->n_chunks; i++) {
         free_events(messages, messages->events[i].sent);
@@ -104,6 +110,7 @@ void messages_begin_step(struct messages *messages,
                          const struct gh_pipeline *schedule)
 {
     messages->schedule = schedule;
+    messages->step++;
     for (int i = 0; i < LINKS; i++) {
         messages->next[i] = 0;
     }
@@ -171,6 +178,7 @@ static size_t count_of(const struct trainer *trainer, int microbatch)
 static void receive(struct messages *messages, enum link way,
                     const struct message *message)
 {
+    const struct chunk_events *events = &messages->events[message->chunk];
     const struct trainer *trainer = messages->trainer;
     const struct comm *comm = &trainer->options->ranks->from[way];
     const CUstream stream = messages->from[way];
@@ -179,9 +187,8 @@ static void receive(struct messages *messages, enum link way,
                  count_of(trainer, message->microbatch), 1 - comm->rank,
                  stream);
     DEVICE_CALL(trainer->dev, cuEventRecord,
-                messages->events[message->chunk]
-                    .came[message->backward][message->microbatch],
-                stream);
+                events->came[message->backward][message->microbatch], stream);
+    events->asked[message->backward][message->microbatch] = messages->step;
 }
 
 static bool is_same(const struct message *a, const struct message *b)
@@ -211,27 +218,6 @@ static void receive_until(struct messages *messages, uint32_t from,
             found = is_same(&message, wanted);
         }
     }
-}
-
-/* Whether the messages of the sender's way up to the wanted one have been asked
- * for. */
-static bool has_come(const struct messages *messages, uint32_t from,
-                     const struct message *wanted)
-{
-    const struct gh_pipeline *schedule = messages->schedule;
-    const enum link way =
-        way_of(schedule, from, stage_of(messages), wanted->backward);
-    struct message message;
-    uint32_t to;
-
-    for (uint32_t i = 0; i < messages->next[way]; i++) {
-        if (is_sent(schedule, from, &schedule->stages[from].actions[i],
-                    &message, &to) &&
-            to == stage_of(messages) && is_same(&message, wanted)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 bool messages_find(const struct messages *messages, const struct gh_action *a,
@@ -265,7 +251,8 @@ void messages_receive(struct messages *messages, const struct gh_action *a)
     if (!messages_find(messages, a, &from, &came)) {
         return;
     }
-    if (!has_come(messages, from, &wanted)) {
+    if (messages->events[a->chunk].asked[backward][a->microbatch] !=
+        messages->step) {
         receive_until(messages, from,
                       way_of(schedule, from, stage_of(messages), backward),
                       &wanted);

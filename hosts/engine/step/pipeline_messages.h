@@ -25,12 +25,14 @@ struct message {
 struct chunk_events {
     CUevent *made[2]; /* what is to be sent is computed */
     CUevent *came[2];
-    CUevent *sent; /* the gradient */
+    CUevent *sent;      /* the gradient */
+    unsigned *asked[2]; /* the last step in which it was asked for */
 };
 
 struct messages {
     struct trainer *trainer;
     const struct gh_pipeline *schedule; /* of the step */
+    unsigned step;                      /* counted from 1 */
     CUstream to[LINKS], from[LINKS];
     uint32_t next[LINKS]; /* the sender's action to look at next */
     struct chunk_events *events;
