@@ -206,8 +206,9 @@ GH_API void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
  *
  * GH_EXCHANGE_ALONE says that the host computes nothing on the device while the
  * call runs.  Kind auto then moves small parts (gh_exchange_desc.small) by the
- * kernel, whose blocks take multiprocessors from work beside it.  It is a hint:
- * results do not depend on it, and the other kinds ignore it. */
+ * kernel, whose blocks take multiprocessors from work beside it, unless ranks
+ * share this rank's device.  It is a hint: results do not depend on it, and the
+ * other kinds ignore it. */
 enum {
     GH_EXCHANGE_TURN_1 = 1u << 0,
     GH_EXCHANGE_TURN_2 = 1u << 1,

@@ -3,7 +3,8 @@
  *
  * The kernel takes multiprocessors from compute beside it, and is no faster for
  * large parts.  So it moves parts that are small, and only in calls of which the
- * host says that nothing runs beside them.  A rank decides by the parts that it
+ * host says that nothing runs beside them.  Where ranks share a device it would
+ * wait there for one that cannot run meanwhile.  A rank decides by the parts that it
  * sends.  Others may decide differently: both kinds set and wait for the same
  * flags.
  *
@@ -27,7 +28,7 @@ static bool all_are_small(const gh_exchange *x, const gh_exchange_op *op)
 static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
 {
     const bool by_kernel = (op->flags & GH_EXCHANGE_ALONE) != 0 &&
-                           x->stats.small_bytes != 0 &&
+                           !x->shares && x->stats.small_bytes != 0 &&
                            x->n <= GH_SENDS_A_LAUNCH && all_are_small(x, op);
 
     return by_kernel ? gh_exchange_kernel.issue(x, op, err)

@@ -42,6 +42,9 @@ static gh_status use_auto(gh_exchange *x,
     use_kind(x, GH_EXCHANGE_COPY);
     x->ops = &gh_exchange_auto;
     x->stats.small_bytes = options->small_bytes;
+    for (uint32_t i = 0; i < x->n; i++) {
+        x->shares |= i != x->rank && x->peers[i].near;
+    }
     return options->measures ? gh_exchange_measure(x, err) : GH_OK;
 }
 
@@ -243,8 +246,10 @@ static void say(gh_exchange *x)
     if (x->ops == &gh_exchange_auto) {
         gh_log_line(&x->log, GH_LOG_INFO,
                     "exchange: rank %u of %u: by a kernel where nothing runs "
-                    "beside and no part has more than %llu bytes",
-                    x->rank, x->n, (unsigned long long)x->stats.small_bytes);
+                    "beside and no part has more than %llu bytes%s",
+                    x->rank, x->n, (unsigned long long)x->stats.small_bytes,
+                    x->shares ? ", but on a device that ranks share by copies"
+                              : "");
     }
     for (uint32_t i = 0; x->ops->writes_windows && i < x->n; i++) {
         const struct gh_peer *peer = &x->peers[i];

@@ -149,6 +149,7 @@ struct gh_exchange {
     bool captures; /* the call at hand is captured */
     bool released; /* the window, outside of captures, since that call */
     bool in_graphs; /* calls or releases are, for which the end waits */
+    bool shares;  /* its device with another rank */
     bool told;    /* the others know that this rank gave up */
     bool exposed; /* ranks may believe that all have agreed */
 

@@ -499,6 +499,24 @@ static void test_auto(struct rank *r)
     goes_by_kernel(r, options, false, false, "where copy was asked for");
 }
 
+/* No kernel waits on a device for a rank that shares it. */
+static void test_shared(struct rank *r)
+{
+    struct trader_options options = { .alone = true,
+                                      .by_host = true,
+                                      .no_comm = true };
+    struct trader t;
+
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "auto on a shared device is exact");
+    says_int(r, (long long)trader_stats(&t).kernel_calls, 0,
+             "and goes by copies");
+    trader_close(&t);
+}
+
 static uint64_t measured[MOST_RANKS]; /* by threads */
 
 static void test_measured(struct rank *r)
@@ -580,10 +598,13 @@ int main(void)
     ranks_run(2, "by the host", test_by_host);
     ranks_run(1, "alone", test_alone);
     if (ranks_are_soft()) {
-        const struct ranks_test by_host = { "one device", test_by_host, true };
+        const struct ranks_test one[] = {
+            { "one device", test_by_host, true },
+            { "auto on one device", test_shared, true },
+        };
 
         ranks_devices(1);
-        ranks_run_all(3, &by_host, 1);
+        ranks_run_all(3, one, 2);
         ranks_devices(MOST_RANKS);
     }
     ranks_know_each_other(false);

@@ -1008,13 +1008,15 @@ static void test_calls_that_are_small(void)
         uint32_t flags;
         uint64_t small, bytes; /* to one rank; 40 to the others */
         uint32_t launched;
+        bool shares;
     } cases[] = {
-        { "as much as is small", GH_EXCHANGE_ALONE, 50, 50, 1 },
-        { "a byte more", GH_EXCHANGE_ALONE, 50, 51, 0 },
-        { "beside other work", 0, 50, 50, 0 },
-        { "in turn", GH_EXCHANGE_ALONE | GH_EXCHANGE_TURN_1, 50, 50, 1 },
-        { "in turn beside other work", GH_EXCHANGE_TURN_1, 50, 50, 0 },
-        { "nothing, where nothing is small", GH_EXCHANGE_ALONE, 0, 0, 0 },
+        { "as much as is small", GH_EXCHANGE_ALONE, 50, 50, 1, false },
+        { "on a device that is shared", GH_EXCHANGE_ALONE, 50, 50, 0, true },
+        { "a byte more", GH_EXCHANGE_ALONE, 50, 51, 0, false },
+        { "beside other work", 0, 50, 50, 0, false },
+        { "in turn", GH_EXCHANGE_ALONE | GH_EXCHANGE_TURN_1, 50, 50, 1, false },
+        { "in turn beside other work", GH_EXCHANGE_TURN_1, 50, 50, 0, false },
+        { "nothing, where nothing is small", GH_EXCHANGE_ALONE, 0, 0, 0, false },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -1029,6 +1031,8 @@ static void test_calls_that_are_small(void)
         reset(GH_EXCHANGE_AUTO);
         options.small_bytes = cases[i].small;
         is_status(open_exchange(&x), GH_OK, &err, "an exchange begins");
+        ok(x->shares, "all ranks here have one device");
+        x->shares = cases[i].shares;
         for (uint32_t k = 0; k < N && cases[i].bytes != 0; k++) {
             parts[k].bytes = k == OTHER ? cases[i].bytes : 40;
         }
