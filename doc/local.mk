@@ -23,6 +23,7 @@ dist_doc_DATA = \
 	doc/scopes.md \
 	doc/softcuda.md \
 	doc/softnccl.md \
+	doc/stash.md \
 	doc/verify.md \
 	doc/words.md
 modelsdir = $(docdir)/models

@@ -18,5 +18,6 @@
 #include <graphhooks/ranks.h>
 #include <graphhooks/run.h>
 #include <graphhooks/session.h>
+#include <graphhooks/stash.h>
 
 #endif

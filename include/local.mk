@@ -18,7 +18,8 @@ graphhooksinclude_HEADERS = \
 	include/graphhooks/plan.h \
 	include/graphhooks/ranks.h \
 	include/graphhooks/run.h \
-	include/graphhooks/session.h
+	include/graphhooks/session.h \
+	include/graphhooks/stash.h
 include_HEADERS = include/graphhooks.h
 # For programs with kernels of their own on the software device.
 graphhooksinclude_HEADERS += softcuda/softcuda.h softnccl/softnccl.h

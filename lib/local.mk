@@ -23,6 +23,7 @@ libcore_la_SOURCES = \
 	lib/abi/services.h \
 	lib/abi/session.c \
 	lib/abi/session.h \
+	lib/abi/stash.c \
 	lib/abi/stats.c \
 	lib/exchange/agree.c \
 	lib/exchange/auto.c \
@@ -40,6 +41,8 @@ libcore_la_SOURCES = \
 	lib/exchange/flags.c \
 	lib/exchange/wait.c \
 	lib/pipeline/slots.c \
+	lib/stash/stash.c \
+	lib/stash/stash.h \
 	lib/family/family.h \
 	lib/family/find.c \
 	lib/family/object.c \

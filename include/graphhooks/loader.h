@@ -26,6 +26,7 @@
 #include <graphhooks/plan.h>
 #include <graphhooks/ranks.h>
 #include <graphhooks/session.h>
+#include <graphhooks/stash.h>
 
 GH_BEGIN_DECLS
 
@@ -116,6 +117,15 @@ typedef struct gh_api {
     gh_status (*ranks_abort)(gh_session *, const char *, gh_error *);
     gh_status (*exchange_release_window)(gh_exchange *, void *, gh_error *);
     gh_status (*plan_slots)(const gh_pipeline_desc *, uint32_t *, gh_error *);
+    gh_status (*stash_create)(const gh_stash_desc *, gh_stash **, gh_error *);
+    void (*stash_destroy)(gh_stash *);
+    gh_status (*stash_add)(gh_stash *, uint32_t, uint32_t *, gh_error *);
+    gh_status (*stash_reserve)(gh_stash *, uint64_t, uint32_t, gh_error *);
+    gh_status (*stash_push)(gh_stash *, const gh_stash_op *, gh_error *);
+    gh_status (*stash_pop)(gh_stash *, const gh_stash_op *, gh_error *);
+    gh_status (*stash_end_step)(gh_stash *, void *, uint32_t *, gh_error *);
+    gh_status (*stash_get_stats)(const gh_stash *, gh_stash_stats *,
+                                 gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -74,6 +74,14 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .ranks_abort = gh_ranks_abort,
         .exchange_release_window = gh_exchange_release_window,
         .plan_slots = gh_plan_slots,
+        .stash_create = gh_stash_create,
+        .stash_destroy = gh_stash_destroy,
+        .stash_add = gh_stash_add,
+        .stash_reserve = gh_stash_reserve,
+        .stash_push = gh_stash_push,
+        .stash_pop = gh_stash_pop,
+        .stash_end_step = gh_stash_end_step,
+        .stash_get_stats = gh_stash_get_stats,
     };
 
     if (api_p == NULL) {

@@ -312,6 +312,34 @@ bool gh_device_sends_wait(struct gh_device *dev, struct gh_sends *sends,
 gh_status gh_device_sends_launch(struct gh_device *dev, struct gh_sends *sends,
                                  void *stream, gh_error *err);
 
+/* Rows that are kept in pages.  A state has the free pages; it begins with these
+ * words, of which those of the step, from `most` on, are the caller's to zero. */
+struct gh_stash_state_words {
+    uint32_t n_pages, n_free, missing, most, refused, reserved[3];
+};
+#define GH_STASH_STEP_BYTES 8u
+uint64_t gh_device_stash_state_bytes(uint32_t n_pages);
+/* A record says which pages hold the rows of a push.  It begins as zeros. */
+uint64_t gh_device_stash_record_bytes(uint32_t rows_most);
+#define GH_STASHING_TENSORS 16u
+struct gh_stashing {
+    void *state, *record;
+    void *pool; /* NULL: there are no pages, and pushes are only counted */
+    uint64_t page_bytes;
+    uint32_t page_rows, rows_most;
+    const void *count; /* int32_t on the device; NULL: rows_most */
+    bool clears;       /* rows that a pop does not bring become 0 */
+    uint32_t n;
+    void *rows[GH_STASHING_TENSORS];
+    uint64_t row_bytes[GH_STASHING_TENSORS];
+};
+gh_status gh_device_stash_push(struct gh_device *dev,
+                               const struct gh_stashing *to, void *stream,
+                               gh_error *err);
+gh_status gh_device_stash_pop(struct gh_device *dev,
+                              const struct gh_stashing *to, void *stream,
+                              gh_error *err);
+
 /* Arrays on the device that say where packed sequences are: int32_t each. */
 struct gh_offset_arrays {
     void *actual, *padded; /* `room` of them */

@@ -14,6 +14,16 @@ _Static_assert(GH_COPIES_A_LAUNCH == GH_COPY_LARGE,
                "a launch takes what the large kernel does");
 _Static_assert(GH_SENDS_A_LAUNCH == GH_SEND_PARTS,
                "a launch takes what the kernel does");
+_Static_assert(GH_STASHING_TENSORS == GH_STASH_PARTS,
+               "a launch takes what the kernel does");
+_Static_assert(sizeof(struct gh_stash_state_words) ==
+                       sizeof(struct gh_stash_state) &&
+                   offsetof(struct gh_stash_state_words, most) ==
+                       offsetof(struct gh_stash_state, most) &&
+                   offsetof(struct gh_stash_state_words, reserved) ==
+                       offsetof(struct gh_stash_state, most) +
+                           GH_STASH_STEP_BYTES,
+               "the kernel's state is what the host reads");
 
 struct gh_copy {
     uint32_t n; /* how many there is room for */
@@ -32,6 +42,8 @@ static gh_status find_functions(struct gh_device *dev, gh_error *err)
         { &dev->offsets_small, GH_KERNEL_OFFSETS_SMALL },
         { &dev->offsets_large, GH_KERNEL_OFFSETS_LARGE },
         { &dev->send, GH_KERNEL_SEND },
+        { &dev->stash_pages, GH_KERNEL_STASH_PAGES },
+        { &dev->stash_rows, GH_KERNEL_STASH_ROWS },
     };
 
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
@@ -224,6 +236,83 @@ gh_status gh_device_sends_launch(struct gh_device *dev, struct gh_sends *sends,
     sends->send.n_parts = 0;
     sends->send.row = 0;
     return status;
+}
+
+/* ---- rows in pages ------------------------------------------------------- */
+
+uint64_t gh_device_stash_state_bytes(uint32_t n_pages)
+{
+    return sizeof(struct gh_stash_state) + n_pages * sizeof(uint32_t);
+}
+
+/* A page has at least one row. */
+uint64_t gh_device_stash_record_bytes(uint32_t rows_most)
+{
+    return sizeof(struct gh_stash_record) +
+           (uint64_t)rows_most * sizeof(uint32_t);
+}
+
+static gh_status launch_pages(struct gh_device *dev,
+                              const struct gh_stashing *to, bool takes,
+                              void *stream, gh_error *err)
+{
+    struct gh_stash_pages pages = { .state = (uintptr_t)to->state,
+                                    .record = (uintptr_t)to->record,
+                                    .count = takes ? (uintptr_t)to->count : 0,
+                                    .pool = (uintptr_t)to->pool,
+                                    .page_bytes = to->page_bytes,
+                                    .rows_most = takes ? to->rows_most : 0,
+                                    .page_rows = to->page_rows };
+    void *params[] = { &pages };
+
+    return launch(dev, dev->stash_pages, 1, params, stream, err);
+}
+
+static gh_status launch_rows(struct gh_device *dev,
+                             const struct gh_stashing *to, bool out,
+                             void *stream, gh_error *err)
+{
+    struct gh_stash_rows rows = { .record = (uintptr_t)to->record,
+                                  .pool = (uintptr_t)to->pool,
+                                  .page_bytes = to->page_bytes,
+                                  .page_rows = to->page_rows,
+                                  .rows_most = out && to->clears
+                                                   ? to->rows_most
+                                                   : 0,
+                                  .out = out,
+                                  .n_parts = to->n };
+    void *params[] = { &rows };
+    uint32_t x, y;
+
+    if (to->pool == NULL) {
+        return GH_OK;
+    }
+    for (uint32_t i = 0; i < to->n; i++) {
+        rows.parts[i] = (struct gh_stash_part){ (uintptr_t)to->rows[i],
+                                                to->row_bytes[i] };
+    }
+    gh_stash_plan(&rows, (to->rows_most - 1) / to->page_rows + 1, &x, &y);
+    return gh_device_call(dev, err, cuLaunchKernel,
+                          (dev->stash_rows, x, y, 1, GH_KERNEL_THREADS, 1, 1, 0,
+                           stream, params, NULL));
+}
+
+gh_status gh_device_stash_push(struct gh_device *dev,
+                               const struct gh_stashing *to, void *stream,
+                               gh_error *err)
+{
+    gh_status status = launch_pages(dev, to, true, stream, err);
+
+    return status == GH_OK ? launch_rows(dev, to, false, stream, err) : status;
+}
+
+gh_status gh_device_stash_pop(struct gh_device *dev,
+                              const struct gh_stashing *to, void *stream,
+                              gh_error *err)
+{
+    gh_status status = launch_rows(dev, to, true, stream, err);
+
+    return status == GH_OK ? launch_pages(dev, to, false, stream, err) : status;
 }
 
 /* ---- offsets ------------------------------------------------------------- */

@@ -757,10 +757,71 @@ class gh_exchange_stats(Structure):
     ]
 
 
+# ---- stash.h ---------------------------------------------------------------
+
+GH_STASH_CLEAR = 1 << 0
+
+
+class gh_stash_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("rank", c_uint32),
+        ("n_ranks", c_uint32),
+        ("bytes", c_uint64),
+        ("page_bytes", c_uint64),
+        ("comm", c_void_p),
+        ("nccl", c_char_p),
+        ("user", c_void_p),
+        ("gather", GATHER_FN),
+        ("driver", c_char_p),
+        ("context", c_void_p),
+        ("device", c_int32),
+        ("reserved", c_uint32),
+        ("environment", POINTER(c_char_p)),
+    ]
+
+
+class gh_stash_tensor(Structure):
+    _fields_ = [
+        ("rows", c_void_p),
+        ("row_bytes", c_uint64),
+    ]
+
+
+class gh_stash_op(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("entry", c_uint32),
+        ("n_tensors", c_uint32),
+        ("tensors", POINTER(gh_stash_tensor)),
+        ("count", c_void_p),
+        ("stream", c_void_p),
+    ]
+
+
+class gh_stash_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("entries", c_uint32),
+        ("bytes", c_uint64),
+        ("page_bytes", c_uint64),
+        ("held_bytes", c_uint64),
+        ("step_bytes", c_uint64),
+        ("most_bytes", c_uint64),
+        ("worst_bytes", c_uint64),
+        ("steps", c_uint64),
+        ("refused", c_uint64),
+        ("again", c_uint64),
+    ]
+
+
 # ---- loader.h --------------------------------------------------------------
 
 _session = c_void_p
 _exchange = c_void_p
+_stash = c_void_p
 _model = c_void_p
 _err = POINTER(gh_error)
 
@@ -868,6 +929,14 @@ class gh_api(Structure):
         ("exchange_release_window", _call(_exchange, c_void_p)),
         ("plan_slots",
          _call(POINTER(gh_pipeline_desc), POINTER(c_uint32))),
+        ("stash_create", _call(POINTER(gh_stash_desc), POINTER(_stash))),
+        ("stash_destroy", CFUNCTYPE(None, _stash)),
+        ("stash_add", _call(_stash, c_uint32, POINTER(c_uint32))),
+        ("stash_reserve", _call(_stash, c_uint64, c_uint32)),
+        ("stash_push", _call(_stash, POINTER(gh_stash_op))),
+        ("stash_pop", _call(_stash, POINTER(gh_stash_op))),
+        ("stash_end_step", _call(_stash, c_void_p, POINTER(c_uint32))),
+        ("stash_get_stats", _call(_stash, POINTER(gh_stash_stats))),
     ]
 
 

@@ -23,7 +23,10 @@
     slot(exchange_create) slot(exchange_destroy) slot(exchange_window) \
     slot(exchange_lay_out) slot(exchange_all_to_all) slot(exchange_wait) \
     slot(exchange_get_stats) slot(ranks_abort) \
-    slot(exchange_release_window) slot(plan_slots)
+    slot(exchange_release_window) slot(plan_slots) \
+    slot(stash_create) slot(stash_destroy) \
+    slot(stash_add) slot(stash_reserve) slot(stash_push) slot(stash_pop) \
+    slot(stash_end_step) slot(stash_get_stats)
 
 static void test_the_table(void)
 {
