@@ -355,6 +355,51 @@ part_tokens()
         sed 's|.*/||' | tee "$out/$part/table.txt"
 }
 
+# A stage on each GPU learns what one stage does, whatever the schedule; then
+# the times of a step.
+part_pipeline()
+{
+    local model models="gpt moe mla mamba hybrid" granularity
+    local counts="$((2 * ranks)),$((4 * ranks)),$ranks" sizes all
+
+    # shellcheck disable=SC2046 # words
+    sizes=$(if is_soft; then
+        echo --hidden 16 --heads 2 --seq 8 --batch 2 --steps 4
+    else
+        echo --hidden 256 --heads 8 --seq 128 --batch 2 --steps 6
+    fi)
+    [ -z "$brief" ] || models=gpt
+    for model in $models; do
+        all="$sizes --layers $((2 * ranks + 1)) --model $model"
+        all="$all --microbatches $counts"
+        # shellcheck disable=SC2086
+        (cd "$build" && ./gh-engine --driver "$driver" --quiet \
+            $all --compare eager \
+            --json "$out/$part/$model-one.json") > /dev/null
+        check $? "$model: one stage"
+        for granularity in layer chunk; do
+            # shellcheck disable=SC2086
+            {
+                engine "$model, 1f1b, $granularity" \
+                    GRAPHHOOKS_GRANULARITY=$granularity -- $all \
+                    --pp "$ranks" --compare eager,graph
+                engine "$model, interleaved, $granularity" \
+                    GRAPHHOOKS_GRANULARITY=$granularity -- $all \
+                    --pp "$ranks" --vpp 2 --compare eager,graph
+                engine "$model, zero bubble, $granularity" \
+                    GRAPHHOOKS_GRANULARITY=$granularity -- $all \
+                    --pp "$ranks" --schedule zero-bubble \
+                    --compare plain,eager,graph
+            }
+        done
+        [ "$(cat "$out/$part/$model-"*.json | grep '"weights_hash"' |
+            sort -u | wc -l)" -eq 1 ]
+        check $? "$model: the weights of one stage, by every schedule"
+    done
+    grep -H 'tokens a second' "$out/$part"/*.txt | sed 's|.*/||' |
+        tee "$out/$part/table.txt"
+}
+
 # ---- offload while ranks exchange ----------------------------------------
 
 # What the policy has said of each rank, and whether it follows its rule:

@@ -19,6 +19,7 @@
 #     banks     gh-engine --cp 1,..,N: dynamic, graphs and eager
 #     all       --cp, --ep, overlap and offload at once
 #     tokens    tokens a second of dynamic and of fixed numbers of ranks
+#     pipeline  gh-engine --pp N: a stage on each GPU, under each schedule
 #     beside    bench/beside: copies to the host beside operations of ranks
 #     offload   what the offload's policy makes of that, on three paths
 #     trace     a timeline of overlap
@@ -68,10 +69,10 @@ declare -A result=() seconds=()
 
 mark=graphhooks-several
 all_parts="build machine nccl exchange overlap scale ep uneven banks all"
-all_parts="$all_parts tokens beside offload trace"
+all_parts="$all_parts tokens pipeline beside offload trace"
 declare -A limit=([build]=200 [machine]=30 [nccl]=240 [exchange]=60
     [overlap]=150 [scale]=20 [ep]=260 [uneven]=150 [banks]=80 [all]=60
-    [tokens]=80 [beside]=40 [offload]=180 [trace]=40)
+    [tokens]=80 [pipeline]=120 [beside]=40 [offload]=180 [trace]=40)
 least=8 # seconds that a part is begun with
 
 die()

@@ -54,10 +54,10 @@ several_elsewhere --driver soft --brief --build "$builddir" \
 [ $status -eq 0 ]
 ok $? "every part passes on two ranks, whatever the caller's environment"
 [ $status -eq 0 ] || diag < "$scratch/said"
-says '^14 parts: 13 passed, 0 failed, 1 skipped; 44 checks passed, 0 failed; 2 ranks, driver soft$' \
+says '^15 parts: 14 passed, 0 failed, 1 skipped; 52 checks passed, 0 failed; 2 ranks, driver soft$' \
     "all parts are counted, and their checks"
 for part in build nccl exchange overlap scale ep uneven banks all tokens \
-    beside offload trace; do
+    pipeline beside offload trace; do
     grep -Eq "^$part +passed +[0-9]+  [1-9]" "$out/table.txt" &&
         [ -s "$out/$part.log" ]
     ok $? "$part passes, by checks, and leaves a log"
@@ -70,7 +70,7 @@ import glob, json, os, sys
 out = sys.argv[1]
 with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
     summary = json.load(file)
-if len(summary["parts"]) != 14 or summary["ranks"] != 2:
+if len(summary["parts"]) != 15 or summary["ranks"] != 2:
     sys.exit("summary.json lacks parts")
 if not summary["brief"] or not summary["cksum"].startswith("folder /"):
     sys.exit("summary.json does not say what it is of")
@@ -122,8 +122,8 @@ says '^scale passed' "a part without NCCL runs, on times of the first call"
     "build scale ep beside " ]
 ok $? "parts run once each, in their order"
 says '^banks passed [0-9]* 4 of 4' "what the first call found stays in the table"
-says '^14 parts: 11 passed, 2 failed, 1 skipped; ' "and is counted"
-[ "$(grep -c '"part": ' "$out/summary.json")" -eq 14 ] &&
+says '^15 parts: 12 passed, 2 failed, 1 skipped; ' "and is counted"
+[ "$(grep -c '"part": ' "$out/summary.json")" -eq 15 ] &&
     grep -q '"part": "banks", "result": "passed", .*"passed": 4,' \
         "$out/summary.json"
 ok $? "and stays in summary.json"
