@@ -69,6 +69,28 @@ int ranks_divide(struct ranks *ranks, int ep)
                             ranks_stage(ranks) * ep + ranks->rank % ep);
 }
 
+/* Sends one number over a new link.  The first message connects it, for which
+ * NCCL lets the host wait: in a step, each end of two links could wait for the
+ * other one's. */
+static int connect_link(struct ranks *ranks, const struct comm *comm, bool sends)
+{
+    float *number = device_alloc(ranks->dev, sizeof(*number));
+    int result = -1;
+
+    if (number != NULL) {
+        DEVICE_CALL(ranks->dev, cuMemsetD32Async, device_address(number), 0, 1,
+                    ranks->stream);
+        if (sends) {
+            comm_send(comm, number, 1, 1 - comm->rank, ranks->stream);
+        } else {
+            comm_receive(comm, number, 1, 1 - comm->rank, ranks->stream);
+        }
+        result = comm_synchronize(comm, ranks->stream, &ranks->watch);
+    }
+    device_free(ranks->dev, number);
+    return result;
+}
+
 /* Links each stage to the next one of a way.  The ends are linked only if
  * `round`. */
 static int link_up(struct ranks *ranks, enum link way, bool round)
@@ -83,10 +105,15 @@ static int link_up(struct ranks *ranks, enum link way, bool round)
                             : stage == to ? &ranks->from[way]
                                           : &none;
 
-        if ((!is_end || round) &&
-            comm_split(comm, &ranks->world,
+        if (is_end && !round) {
+            continue;
+        }
+        if (comm_split(comm, &ranks->world,
                        comm == &none ? COMM_NO_COLOR : ranks_number(ranks)) !=
-                0) {
+            0) {
+            return -1;
+        }
+        if (comm != &none && connect_link(ranks, comm, stage == i) != 0) {
             return -1;
         }
     }
