@@ -99,6 +99,18 @@ for model in moe mla mamba hybrid; do
         --microbatches 4,6,8,2 --schedule zero-bubble
 done
 
+# What the clock says comes first: (stages - 1) / (microbatches + stages - 1) for
+# one forward, one backward.
+train "a prediction" -- --layers 2 --pp 2 --microbatches 4
+grep -q '^pipeline, 1f1b: 2 stages of 1 chunk: in a step of 4 microbatches they should be idle for 20.0 %' \
+    "$scratch/out" && grep -q '"idle_predicted": 0.2,' "$scratch/out.json"
+ok $? "how long stages should be idle is said before they run"
+train "and of the other schedule" -- --layers 2 --pp 2 --microbatches 4 \
+    --schedule zero-bubble
+grep -q 'should be idle for 1*[0-9].[0-9] %' "$scratch/out" &&
+    ! grep -q 'idle for 20.0' "$scratch/out"
+ok $? "zero bubble is idle for less"
+
 # In the shape of a V, the last part is on the first stage.
 cat > "$scratch/v" << END
 stages 2

@@ -280,6 +280,9 @@ static int run_rank(const struct command *command, struct launch *launch,
         printf("gh-engine: %s, driver %s\n", dev.name,
                dev.soft ? "soft" : "cuda");
         status = check_ahead(command, &dev);
+        if (status == EXIT_EQUAL) {
+            report_prediction(command);
+        }
     }
     if (status == EXIT_EQUAL && dev.soft && launch->processes) {
         status = EXIT_USAGE;

@@ -5,6 +5,8 @@
  */
 #include "cli/report.h"
 
+#include "step/pipeline_schedule.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,21 @@ void report_progress(const struct options *options, enum mode mode, int step,
            options->steps, options_count(options, step), loss, step_ms,
            terminal && step + 1 < options->steps ? "" : "\n");
     fflush(stdout);
+}
+
+void report_prediction(const struct command *command)
+{
+    const struct options *options = &command->options;
+    const int count = options_max_count(options);
+
+    if (options_pp(options) > 1) {
+        printf("pipeline, %s: %d stages of %d chunk%s: in a step of %d "
+               "microbatches they should be idle for %.1f %%, if a backward "
+               "takes two forwards\n",
+               pipeline_schedule_name(options), options->pp,
+               options_vpp(options), options_vpp(options) > 1 ? "s" : "",
+               count, 100 * pipeline_idle(options, count));
+    }
 }
 
 bool report_equal(const struct result *a, const struct result *b)

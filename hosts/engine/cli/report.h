@@ -12,6 +12,9 @@
 void report_progress(const struct options *options, enum mode mode, int step,
                      double loss, double step_ms);
 
+/* Says how long the stages of a pipeline should be idle, before they run. */
+void report_prediction(const struct command *command);
+
 /* Whether every loss and the last weights are the same bits. */
 bool report_equal(const struct result *a, const struct result *b);
 bool report_all_equal(const struct result *results, int n);

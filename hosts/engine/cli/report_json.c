@@ -6,6 +6,7 @@
 #include "cli/report.h"
 
 #include "cli/json.h"
+#include "step/pipeline_schedule.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -233,6 +234,12 @@ int report_json(const struct command *command, const struct device *dev,
     json_begin(&json, NULL, '{');
     json_text(&json, "driver", dev->soft ? "soft" : "cuda");
     json_text(&json, "device", dev->name);
+    if (options_pp(&command->options) > 1) {
+        json_text(&json, "schedule", pipeline_schedule_name(&command->options));
+        json_real(&json, "idle_predicted",
+                  pipeline_idle(&command->options,
+                                options_max_count(&command->options)));
+    }
     json_count(&json, "ranks", (uint64_t)command->ranks);
     write_model(&json, &command->options);
     json_begin(&json, "modes", '[');

@@ -13,7 +13,7 @@ enum {
     FILE_MOST = 1 << 26
 };
 
-static const char *name_of(const struct options *options)
+const char *pipeline_schedule_name(const struct options *options)
 {
     return options->schedule != NULL  ? options->schedule
            : options_vpp(options) > 1 ? "interleaved"
@@ -126,7 +126,7 @@ static gh_status generate(const struct options *options, int count,
         .group = options->group > 0 ? (uint32_t)options->group : pp,
     };
 
-    return strcmp(name_of(options), "zero-bubble") == 0
+    return strcmp(pipeline_schedule_name(options), "zero-bubble") == 0
                ? gh_pipeline_zero_bubble(pp, (uint32_t)count, schedule_p, err)
                : gh_pipeline_interleaved(&how, (uint32_t)count, schedule_p,
                                          err);
@@ -154,8 +154,8 @@ int pipeline_schedule(const struct options *options, int count,
     }
     status = gh_pipeline_check(*schedule_p, &err);
     if (status != GH_OK) {
-        snprintf(text, text_bytes, "--schedule %s: %s", name_of(options),
-                 err.text);
+        snprintf(text, text_bytes, "--schedule %s: %s",
+                 pipeline_schedule_name(options), err.text);
         gh_pipeline_free(*schedule_p);
         return -1;
     }
@@ -165,7 +165,7 @@ int pipeline_schedule(const struct options *options, int count,
 bool pipeline_is_interleaved(const struct options *options)
 {
     return pipeline_is_named(options->schedule) &&
-           strcmp(name_of(options), "zero-bubble") != 0;
+           strcmp(pipeline_schedule_name(options), "zero-bubble") != 0;
 }
 
 /* The sentence of a failure was that of command_check(). */
@@ -187,6 +187,29 @@ void pipeline_slots(const struct options *options, uint32_t slots[MAX_CHUNKS])
         }
         gh_pipeline_free(schedule);
     }
+}
+
+double pipeline_idle(const struct options *options, int count)
+{
+    static const struct gh_pipeline_times times = {
+        .pass = { [GH_ACTION_FORWARD] = 1,
+                  [GH_ACTION_BACKWARD] = 2,
+                  [GH_ACTION_INPUTS] = 1,
+                  [GH_ACTION_WEIGHTS] = 1 },
+    };
+    struct gh_pipeline_clock clock;
+    struct gh_pipeline *schedule;
+    double idle = 0;
+    char text[512];
+
+    if (pipeline_schedule(options, count, &schedule, text, sizeof(text)) != 0) {
+        return 0;
+    }
+    if (gh_pipeline_run(schedule, &times, &clock, NULL) == GH_OK) {
+        idle = gh_pipeline_bubble(schedule, &clock);
+    }
+    gh_pipeline_free(schedule);
+    return idle;
 }
 
 /* ---- layers -------------------------------------------------------------- */

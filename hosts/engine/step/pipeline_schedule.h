@@ -26,6 +26,13 @@ int pipeline_schedule(const struct options *options, int count,
                       struct gh_pipeline **schedule_p, char *text,
                       size_t text_bytes);
 
+/* The schedule's name, or its file. */
+const char *pipeline_schedule_name(const struct options *options);
+/* The share of a step of `count` microbatches in which stages are idle, on a
+ * clock where a backward takes two forwards and a message no time.  Returns 0
+ * if there is no such schedule. */
+double pipeline_idle(const struct options *options, int count);
+
 /* Layers of a part of the model. */
 int pipeline_layers(const struct options *options, int part);
 /* Narrows the whole model's config to what this rank's stage has. */

@@ -1,0 +1,65 @@
+#!/bin/sh
+# pipeline.sh - a step by stages: eager, and with graphs of chunks.
+#
+#     pipeline.sh OUTDIR [cuda|soft] [OPTION...]
+#
+# Runs gh-engine with a stage for each of $STAGES GPUs (2) under each schedule
+# and writes OUTDIR/pipeline_*.json.  First it prints how long stages should be
+# idle; then of each schedule the times of a step and of issuing it, with graphs
+# over eager, and the step over that of 1F1B, as measured and as the clock has
+# it.  OPTIONs, such as --processes and --nccl PATH, go to gh-engine.  Run it in
+# the build directory, or set ENGINE.
+#
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+# shellcheck source=bench/engine.sh
+. "$(dirname "$0")/engine.sh"
+stages=${STAGES:-2}
+shift
+[ $# -eq 0 ] || shift
+export GRAPHHOOKS_GRANULARITY=chunk
+
+sizes="--layers $((4 * stages)) --hidden 64 --heads 4 --seq 32 --batch 1"
+steps=60
+if [ "$driver" = soft ]; then
+    sizes="--layers $((2 * stages)) --hidden 16 --heads 2 --seq 8 --batch 1"
+    steps=8
+fi
+
+# stage SCHEDULE OPTION...: one run.
+stage()
+{
+    schedule=$1
+    shift
+    # shellcheck disable=SC2086 # words
+    engine "pipeline_$schedule" eager,graph "$steps" $sizes --pp "$stages" \
+        --microbatches $((4 * stages)) --schedule "$schedule" "$@" \
+        2> "$out/pipeline_$schedule.txt" || {
+        cat "$out/pipeline_$schedule.txt" >&2
+        exit 1
+    }
+    grep '^pipeline, ' "$out/pipeline_$schedule.txt"
+}
+stage 1f1b "$@"
+stage interleaved --vpp 2 "$@"
+stage zero-bubble "$@"
+
+# The times of the table at a run's end, and the idle share of its first line.
+printf '%-12s %10s %10s %10s %10s %10s\n' schedule 'step ms' 'over eager' \
+    'host' 'over 1f1b' predicted
+for schedule in 1f1b interleaved zero-bubble; do
+    cat "$out/pipeline_$schedule.txt"
+done | awk '
+    /^pipeline, / {
+        name = $2
+        sub(":", "", name)
+        idle = $0
+        sub(/.*idle for /, "", idle)
+        idle = idle / 100
+    }
+    $1 == "eager" && NF > 5 { step = $4; host = $5 }
+    $1 == "graph" && NF > 5 {
+        if (!first) { first = $4; busy = 1 - idle }
+        printf "%-12s %10.3f %10.3f %10.3f %10.3f %10.3f\n", name, $4,
+            $4 / step, $5 / host, $4 / first, busy / (1 - idle)
+    }'
