@@ -5,7 +5,7 @@
 
 noinst_PROGRAMS += bench/hook_overhead bench/open_cost bench/plan_cost \
 	bench/record_cost bench/offload bench/offload_cost bench/banks \
-	bench/exchange bench/overlap bench/scale bench/beside
+	bench/exchange bench/overlap bench/scale bench/beside bench/stash
 bench_common = bench/bench.c bench/bench.h
 bench_hook_overhead_SOURCES = bench/hook_overhead.c $(bench_common)
 bench_hook_overhead_LDADD = libdriver.la
@@ -32,6 +32,9 @@ bench_beside_SOURCES = bench/beside.c $(bench_sides) bench/product.c \
 	bench/product.h $(bench_common)
 bench_beside_CPPFLAGS = $(engine_cppflags)
 bench_beside_LDADD = libengine.la -lm
+bench_stash_SOURCES = bench/stash.c $(bench_common)
+bench_stash_CPPFLAGS = $(engine_cppflags)
+bench_stash_LDADD = libengine.la -lm
 bench_scale_SOURCES = bench/scale.c bench/costs.c bench/costs.h \
 	bench/experts.c bench/experts.h $(bench_common)
 bench_scale_LDADD = libdriver.la

@@ -57,6 +57,7 @@ echo "overlap" >&2
 echo "exchange" >&2
 # shellcheck disable=SC2086
 "$here/exchange.sh" --driver "$driver" $few --json "$out/exchange.json"
+./bench/stash --driver "$driver" --json "$out/stash.json"
 ./bench/scale --costs "$out/overlap.costs" --json "$out/scale.json"
 "$here/step.sh" "$out" "$driver"
 "$here/models.sh" "$out" "$driver"

@@ -160,6 +160,16 @@ fi
     ! grep -q '^softcuda: ' "$scratch/out" &&
     [ "$(grep -c '"bitwise_equal": true' "$scratch/out")" -eq 1 ]
 ok $? "exchange runs without NCCL, where the host brings the words"
+./bench/stash --driver soft --brief --json "$scratch/stash.json" \
+    2> "$scratch/log"
+[ $? -eq 0 ] && [ ! -s "$scratch/log" ] &&
+    [ "$(grep -c '"ranks": [248], .* "steps": 2,' "$scratch/stash.json")" -eq 3 ]
+ok $? "stash takes the routing of 2, 4 and 8 ranks"
+json "$scratch/stash.json" "stash writes JSON"
+# More than what is there can be needed, and nothing is larger than the worst case.
+awk -F'"over_worst": ' '/over_worst/ { n += $2 + 0 > 0.1 && $2 + 0 < 1 }
+    END { exit n != 3 }' "$scratch/stash.json"
+ok $? "pages and one buffer are less than buffers of the worst case"
 for program in exchange beside; do
     ./bench/$program --driver soft --ranks 1 > "$scratch/out" 2>&1
     [ $? -eq 3 ] && grep -q 'ranks is 1; .* two or more' "$scratch/out"
