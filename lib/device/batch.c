@@ -108,19 +108,20 @@ gh_status gh_device_copy_all_out(struct gh_device *dev,
     return one_by_one(dev, copies, stream, err);
 }
 
-/* What is issued twice is not always harmless here, so all codes fail but those
- * of a call that the driver does not make. */
+/* A byte that another rank has cleared must not be set again.  So all codes fail
+ * for that but those of a call that the driver does not make. */
 gh_status gh_device_put_all(struct gh_device *dev,
-                            const struct gh_copies_out *copies, void *stream,
-                            bool *taken_p, gh_error *err)
+                            const struct gh_copies_out *copies, bool repeated,
+                            void *stream, bool *taken_p, gh_error *err)
 {
     const CUresult result = dev->batch != NULL
                                 ? issue(dev, copies, BESIDE_COMPUTE, stream)
                                 : CUDA_ERROR_NOT_SUPPORTED;
 
-    *taken_p = result != CUDA_ERROR_NOT_SUPPORTED &&
-               result != CUDA_ERROR_INVALID_VALUE &&
-               result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    *taken_p = result == CUDA_SUCCESS ||
+               (!repeated && result != CUDA_ERROR_NOT_SUPPORTED &&
+                result != CUDA_ERROR_INVALID_VALUE &&
+                result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (!*taken_p) {
         dev->batch = NULL;
         return GH_OK;

@@ -115,10 +115,12 @@ bool gh_device_has_batches(const struct gh_device *dev);
 /* Copies that do not overlap, between any addresses that the device reaches, in
  * one call, by copy engines where the driver can.  *taken_p is false where the
  * driver has no such call, or refuses it as a whole: then nothing is copied, and
- * no such call is made again.  Not in a capture, nor on the legacy stream. */
+ * no such call is made again.  So it is, if the copies may be `repeated`, where
+ * the call fails in whatever way.  Not in a capture, nor on the legacy
+ * stream. */
 gh_status gh_device_put_all(struct gh_device *dev,
-                            const struct gh_copies_out *copies, void *stream,
-                            bool *taken_p, gh_error *err);
+                            const struct gh_copies_out *copies, bool repeated,
+                            void *stream, bool *taken_p, gh_error *err);
 gh_status gh_device_copy_all_out(struct gh_device *dev,
                                  const struct gh_copies_out *copies,
                                  void *stream, gh_error *err);

@@ -84,8 +84,8 @@ static gh_status put_in_batches(gh_exchange *x, const gh_exchange_op *op,
             sent += part.bytes;
         }
         if (copies.n == GH_COPIES_OUT || (i == x->n - 1 && copies.n != 0)) {
-            status = gh_device_put_all(x->dev, &copies, op->stream, taken_p,
-                                       err);
+            status = gh_device_put_all(x->dev, &copies, true, op->stream,
+                                       taken_p, err);
             x->stats.batches += *taken_p;
             copies.n = 0;
         }

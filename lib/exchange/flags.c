@@ -211,7 +211,8 @@ bool gh_exchange_has_batches(const gh_exchange *x, const void *stream)
            gh_device_has_batches(x->dev);
 }
 
-/* Sets the flags of some peers, from the first on, in one call. */
+/* Sets the flags of some peers, from the first on, in one call.  Parts have gone
+ * so before, and the driver has taken that. */
 static gh_status set_some(gh_exchange *x, enum gh_flag flag, uint32_t first,
                           uint32_t *n_p, void *stream, gh_error *err)
 {
@@ -226,7 +227,7 @@ static gh_status set_some(gh_exchange *x, enum gh_flag flag, uint32_t first,
         copies.from[copies.n] = (uintptr_t)byte_that_is_up(x);
         copies.bytes[copies.n] = 1;
     }
-    status = gh_device_put_all(x->dev, &copies, stream, &taken, err);
+    status = gh_device_put_all(x->dev, &copies, false, stream, &taken, err);
     *n_p = taken ? copies.n : 0;
     x->stats.signs += *n_p;
     x->stats.batches += taken;
@@ -241,7 +242,7 @@ gh_status gh_flags_set_all(gh_exchange *x, enum gh_flag flag, void *stream,
 
     while (i < x->n && status == GH_OK) {
         n = 0;
-        if (gh_exchange_has_batches(x, stream)) {
+        if (x->stats.batches != 0 && gh_exchange_has_batches(x, stream)) {
             status = set_some(x, flag, i, &n, stream, err);
         }
         if (n == 0 && status == GH_OK) {

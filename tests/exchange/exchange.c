@@ -107,8 +107,9 @@ static void are_as_few_as_said(struct rank *r, const gh_exchange_stats *stats)
     says_int(r, (long long)stats->signs, 2 * rows * others,
              "tell each other rank %lld things", rows);
     if (stats->batches != 0) { /* of parts, and of each row of signs */
-        says_int(r, (long long)stats->batches, 2 * (1 + rows),
-                 "and have one call for all parts and one for all signs");
+        says_int(r, (long long)stats->batches, 2 * (1 + rows) - (rows - 1),
+                 "and have one call for all parts and one for all signs, but "
+                 "for signs before the first parts");
         says_int(r, (long long)stats->edges, 0, "and use no event");
         return;
     }
@@ -339,7 +340,8 @@ static void run_one_by_one(void)
 static void run_without_batches(void)
 {
     static const int codes[] = { CUDA_ERROR_NOT_SUPPORTED,
-                                 CUDA_ERROR_INVALID_VALUE };
+                                 CUDA_ERROR_INVALID_VALUE,
+                                 CUDA_ERROR_UNKNOWN };
     static const struct ranks_test few[] = {
         { "shapes", test_shapes, false },
         { "replayed", test_replayed, false },
@@ -347,13 +349,13 @@ static void run_without_batches(void)
     };
 
     refuses = true;
-    for (int i = 0; i < 4; i++) {
-        wanted = (struct trader_options){ .kind = "copy", .in_turn = i >= 2 };
-        ranks_refuse("cuMemcpyBatchAsync_v2", codes[i % 2]);
+    for (int i = 0; i < 6; i++) {
+        wanted = (struct trader_options){ .kind = "copy", .in_turn = i >= 3 };
+        ranks_refuse("cuMemcpyBatchAsync_v2", codes[i % 3]);
         ranks_run_all(3, few, 3);
         is_int((long long)ranks_calls("cuMemcpyBatchAsync_v2"), 3,
                "where a call is %d for several copies each rank asks once",
-               codes[i % 2]);
+               codes[i % 3]);
     }
     refuses = false;
     ranks_refuse(NULL, 0);
