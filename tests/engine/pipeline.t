@@ -89,6 +89,12 @@ same "interleaved, 2 stages of 4 chunks" GRAPHHOOKS_GRANULARITY=chunk -- \
     --layers 9 --pp 2 --vpp 4 --microbatches 4,6,8,2 --schedule interleaved
 same "interleaved, in larger groups" -- --layers 9 --pp 2 --vpp 2 --group 4 \
     --microbatches 4,6,8,2
+train "slots of two chunks" -- --layers 4 --pp 2 --vpp 2 \
+    --microbatches 4,6,8,2 --compare graph
+[ "$(list chunk_slots)" = "4, 2" ] &&
+    [ "$(list chunk_slots_used)" = "4, 2" ] &&
+    [ "$(value recordings)" -eq 12 ]
+ok $? "a run uses as many slots as are said, and records each once"
 one --layers 9 --microbatches 8,12,16,4
 same "interleaved, 4 stages of 2 chunks" -- --layers 9 --pp 4 --vpp 2
 for model in moe mla mamba hybrid; do
@@ -261,6 +267,11 @@ refuses "--pp 2 and --streams" --pp 2 --streams 2
 refuses "--schedule zero-bubble reads again what the backward has let go" \
     --pp 2 --schedule zero-bubble --compare eager,graph+offload
 refuses "--pp 2 and --in-flight" --pp 2 --in-flight 2
+for line in "stages 65" "chunks 17" "microbatches 1025"; do
+    sed "s/^${line% *} .*/$line/" "$scratch/mixed" > "$scratch/big"
+    refuses "--schedule .*big: .*give 64, 16 and 1024 at most" \
+        --schedule "$scratch/big"
+done
 sed 's/^1 forward 0 0$/1 backward 0 0/' "$scratch/mixed" > "$scratch/bad"
 refuses "--schedule .*bad: line 12: " --schedule "$scratch/bad" --layers 3
 

@@ -211,8 +211,9 @@ static void write_mode(struct json *json, const struct options *options,
         if (result->overlap.struct_size != 0) {
             write_overlap(json, &result->overlap);
         }
-        json_counts(json, "slots", result->slots, result->n_chunks);
-        json_counts(json, "slots_used", result->slots_used, result->n_chunks);
+        json_counts(json, "chunk_slots", result->slots, result->n_chunks);
+        json_counts(json, "chunk_slots_used", result->slots_used,
+                    result->n_chunks);
         json_counts(json, "recordings_after_step", result->recordings,
                     result->steps);
     }

@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum {
-    FILE_MOST = 1 << 26
+    FILE_MOST = 1 << 26,
+    COUNT_MOST = 1024 /* microbatches, as of --microbatches */
 };
 
 const char *pipeline_schedule_name(const struct options *options)
@@ -85,6 +86,22 @@ static int take(int *number, uint32_t in_file, const char *option,
     return 0;
 }
 
+/* Whether the engine has room for a file's schedule. */
+static bool fits(const struct gh_pipeline *schedule, const char *path,
+                 char *text, size_t text_bytes)
+{
+    if (schedule->n_stages <= RANKS_MOST && schedule->n_chunks <= MAX_CHUNKS &&
+        schedule->n_microbatches <= COUNT_MOST) {
+        return true;
+    }
+    snprintf(text, text_bytes,
+             "--schedule %s: %u stages of %u chunks, %u microbatches: give %d, "
+             "%d and %d at most",
+             path, schedule->n_stages, schedule->n_chunks,
+             schedule->n_microbatches, RANKS_MOST, MAX_CHUNKS, COUNT_MOST);
+    return false;
+}
+
 int pipeline_complete(struct options *options, char *text, size_t text_bytes)
 {
     struct gh_pipeline *schedule;
@@ -94,6 +111,10 @@ int pipeline_complete(struct options *options, char *text, size_t text_bytes)
         return 0;
     }
     if (read_file(options->schedule, &schedule, text, text_bytes) != 0) {
+        return -1;
+    }
+    if (!fits(schedule, options->schedule, text, text_bytes)) {
+        gh_pipeline_free(schedule);
         return -1;
     }
     options->placed_v = schedule->placement == GH_PLACED_V;
