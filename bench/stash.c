@@ -206,7 +206,7 @@ static void move(const struct setting *s, const struct side *side, int i, int l,
                   pushes ? "gh_stash_push" : "gh_stash_pop", &err);
 }
 
-static void run_side(const struct setting *s, int n, int rank, int step,
+static void run_side(const struct setting *s, int n, int rank,
                      const struct side *side)
 {
     gh_error err = { "" };
@@ -228,8 +228,33 @@ static void run_side(const struct setting *s, int n, int rank, int step,
     bench_need_gh(s->bench->gh->stash_end_step(side->stash, s->bench->stream,
                                                &again, &err),
                   "gh_stash_end_step", &err);
-    if (step == COUNTED - 1) {
-        bench_need_gh(s->bench->gh->stash_reserve(side->stash, 0, FACTOR, &err),
+}
+
+static gh_stash_stats stats_of(const struct setting *s, const struct side *side)
+{
+    gh_stash_stats stats = { .struct_size = sizeof(stats) };
+    gh_error err = { "" };
+
+    bench_need_gh(s->bench->gh->stash_get_stats(side->stash, &stats, &err),
+                  "gh_stash_get_stats", &err);
+    return stats;
+}
+
+/* For what the busiest rank has needed, as gh_stash_reserve() does where the
+ * ranks have a communicator. */
+static void reserve(const struct setting *s, size_t g)
+{
+    gh_error err = { "" };
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < groups[g]; i++) {
+        const gh_stash_stats stats = stats_of(s, &s->sides[g][i]);
+
+        bytes = stats.most_bytes > bytes ? stats.most_bytes : bytes;
+    }
+    for (int i = 0; i < groups[g]; i++) {
+        bench_need_gh(s->bench->gh->stash_reserve(
+                          s->sides[g][i].stash, bytes * FACTOR / 100, 0, &err),
                       "gh_stash_reserve", &err);
     }
 }
@@ -246,14 +271,10 @@ static void write_group(const struct setting *s, size_t g, int steps,
     uint64_t again = 0;
 
     for (int i = 0; i < n; i++) {
-        gh_stash_stats stats = { .struct_size = sizeof(stats) };
-        gh_error err = { "" };
+        const gh_stash_stats stats = stats_of(s, &s->sides[g][i]);
 
-        bench_need_gh(
-            s->bench->gh->stash_get_stats(s->sides[g][i].stash, &stats, &err),
-            "gh_stash_get_stats", &err);
         again += stats.again;
-        most = stats.bytes > most.bytes ? stats : most;
+        most = stats.most_bytes > most.most_bytes ? stats : most;
     }
     buffer = (double)most.worst_bytes / (LAYERS * IN_FLIGHT);
     ratio = ((double)most.bytes + buffer) / (double)most.worst_bytes;
@@ -295,7 +316,10 @@ int main(int argc, char **argv)
         train_step(&s, step);
         for (size_t g = 0; g < GROUPS; g++) {
             for (int i = 0; i < groups[g]; i++) {
-                run_side(&s, groups[g], i, step, &s.sides[g][i]);
+                run_side(&s, groups[g], i, &s.sides[g][i]);
+            }
+            if (step == COUNTED - 1) {
+                reserve(&s, g);
             }
         }
     }

@@ -116,14 +116,17 @@ GH_API gh_status gh_stash_add(gh_stash *stash, uint32_t rows_most,
  * Make pages, in place of those that there are.  Before any push is captured,
  * as graphs have the addresses, and while no entry holds rows.
  *
- * @param bytes    memory for pages; 0: what steps have needed at most, so far,
- *                 times percent / 100
+ * @param bytes    memory for pages on this rank; 0: what the steps of any rank
+ *                 have needed at most, so far, times percent / 100.  All ranks
+ *                 then call it, with equal arguments
  * @param percent  read only if `bytes` is 0; at least 100
  *
  * @return GH_OK; GH_ERR_STATE when a push was captured, when an entry holds
  *         rows, or when `bytes` is 0 and no step has ended that pushed;
- *         GH_ERR_NO_MEMORY; GH_ERR_DEVICE; GH_ERR_INVALID.
- * Blocks: until the device has freed the old pages.  Since: 0.6.
+ *         GH_ERR_RANKS when `bytes` is 0 and a rank does not come or has
+ *         failed; GH_ERR_NO_MEMORY; GH_ERR_DEVICE; GH_ERR_INVALID.
+ * Blocks: until the device has freed the old pages, and, if `bytes` is 0, all
+ * ranks have called it.  Since: 0.6.
  */
 GH_API gh_status gh_stash_reserve(gh_stash *stash, uint64_t bytes,
                                   uint32_t percent, gh_error *err);

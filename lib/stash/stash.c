@@ -109,38 +109,6 @@ static gh_status make_pages(gh_stash *stash, uint64_t bytes, gh_error *err)
     return GH_OK;
 }
 
-gh_status gh_stash_make_pages(gh_stash *stash, uint64_t bytes, uint32_t percent,
-                              gh_error *err)
-{
-    if (stash->captured) {
-        return gh_fail(err, GH_ERR_STATE,
-                       "gh_stash_reserve: a push was captured, and graphs have "
-                       "the pages' addresses: reserve before the first one");
-    }
-    if (stash->pushed || stash->stats.held_bytes != 0 ||
-        stash->seen->missing != 0) {
-        return gh_fail(err, GH_ERR_STATE,
-                       "gh_stash_reserve: %s: pop every entry, and end the "
-                       "step",
-                       stash->pushed
-                           ? "a step has begun to push"
-                           : "a push of the last step was not popped");
-    }
-    if (bytes == 0) {
-        const uint64_t most = stash->stats.most_bytes / stash->page_bytes;
-
-        if (most == 0) {
-            return gh_fail(err, GH_ERR_STATE,
-                           "gh_stash_reserve: no step has pushed rows and "
-                           "ended, so nothing is known: give bytes, or run a "
-                           "step before");
-        }
-        /* A page is not cut. */
-        bytes = (most * percent + 99) / 100 * stash->page_bytes;
-    }
-    return make_pages(stash, bytes, err);
-}
-
 /* ---- entries ------------------------------------------------------------- */
 
 gh_status gh_stash_make_entry(gh_stash *stash, uint32_t rows_most,
@@ -390,6 +358,83 @@ gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *again_p,
     }
     *again_p = worst < stash->n;
     return GH_OK;
+}
+
+/* ---- a budget ------------------------------------------------------------ */
+
+static gh_status check_reserve(const gh_stash *stash, gh_error *err)
+{
+    if (stash->captured) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_stash_reserve: a push was captured, and graphs have "
+                       "the pages' addresses: reserve before the first one");
+    }
+    if (stash->pushed || stash->stats.held_bytes != 0 ||
+        stash->seen->missing != 0) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_stash_reserve: %s: pop every entry, and end the "
+                       "step",
+                       stash->pushed
+                           ? "a step has begun to push"
+                           : "a push of the last step was not popped");
+    }
+    return GH_OK;
+}
+
+/* Tells the other ranks whether this one has failed, and what it has needed. */
+static gh_status share(gh_stash *stash, gh_status own, const uint64_t **all_p,
+                       gh_error *err)
+{
+    const uint64_t mine[N_WORDS] = {
+        [WORD_STATUS] = (uint64_t)(int64_t)own,
+        [WORD_WANTED] = stash->stats.most_bytes,
+    };
+    const gh_status status =
+        gather(stash, mine, all_p, own == GH_OK ? err : NULL);
+
+    return own != GH_OK ? own : status;
+}
+
+/* A rank that is idle now may be the busiest one later, so all make room for
+ * what any has needed. */
+static gh_status reserve_by_need(gh_stash *stash, uint32_t percent,
+                                 gh_error *err)
+{
+    gh_status status = check_reserve(stash, err);
+    const uint64_t *all;
+    uint64_t pages = 0;
+
+    status = share(stash, status, &all, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < stash->n; i++) {
+        const uint64_t bytes = all[(size_t)i * N_WORDS + WORD_WANTED];
+        const uint64_t n = (bytes + stash->page_bytes - 1) / stash->page_bytes;
+
+        pages = n > pages ? n : pages;
+    }
+    if (pages == 0) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_stash_reserve: no step has pushed rows and ended, "
+                       "so nothing is known: give bytes, or run a step before");
+    }
+    /* A page is not cut. */
+    status = make_pages(stash, (pages * percent + 99) / 100 * stash->page_bytes,
+                        err);
+    return share(stash, status, &all, err);
+}
+
+gh_status gh_stash_make_pages(gh_stash *stash, uint64_t bytes, uint32_t percent,
+                              gh_error *err)
+{
+    gh_status status;
+
+    if (bytes == 0) {
+        return reserve_by_need(stash, percent, err);
+    }
+    status = check_reserve(stash, err);
+    return status == GH_OK ? make_pages(stash, bytes, err) : status;
 }
 
 /* ---- the whole ----------------------------------------------------------- */

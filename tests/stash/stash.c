@@ -299,6 +299,36 @@ static void test_reserve(struct rank *r)
     gh_stash_destroy(stash);
 }
 
+/* Only the last rank has pushed, and all make room for as much. */
+static void test_reserve_together(struct rank *r)
+{
+    gh_stash *stash = stash_of(r, 0);
+    gh_error err = { "" };
+    uint32_t entry, again = 77;
+
+    gh_stash_add(stash, ROWS_MOST, &entry, NULL);
+    says_int(r, gh_stash_reserve(stash, 0, 110, &err), GH_ERR_STATE,
+             "nothing is known on any rank");
+    set_count(r, 60);
+    if (r->rank == r->n - 1) {
+        move(r, stash, 0, r->send, true, NULL);
+        move(r, stash, 0, r->recv, false, NULL);
+    }
+    gh_stash_end_step(stash, r->stream, &again, NULL);
+    says_int(r, gh_stash_reserve(stash, 0, 110, &err), GH_OK, "pages are made");
+    says_int(r, (long long)stats_of(stash).bytes, 9 * PAGE_BYTES,
+             "for what the busiest rank has needed");
+    if (r->rank == 0) {
+        move(r, stash, 0, r->send, true, NULL);
+    }
+    says_int(r, gh_stash_reserve(stash, 0, 200, &err),
+             r->rank == 0 ? GH_ERR_STATE : GH_ERR_RANKS,
+             "where one rank cannot, none does: %.160s", err.text);
+    says_int(r, (long long)stats_of(stash).bytes, 9 * PAGE_BYTES,
+             "and the pages stay");
+    gh_stash_destroy(stash);
+}
+
 /* ---- what is refused ----------------------------------------------------- */
 
 static void refused(struct rank *r, const gh_stash_desc *desc, gh_status wanted,
@@ -485,6 +515,7 @@ int main(void)
     }
     ranks_run_all(1, alone, sizeof(alone) / sizeof(alone[0]));
     run_heard(4);
+    ranks_run(3, "reserve together", test_reserve_together);
     ranks_run(2, "a rank that fails", test_a_rank_that_fails);
     if (ranks_are_soft()) {
         ranks_run(2, "no memory", test_no_memory);
