@@ -279,10 +279,15 @@ refuses "--schedule .*bad: line 12: " --schedule "$scratch/bad" --layers 3
 
 seeds=${GRAPHHOOKS_TEST_SEEDS:-12}
 [ -z "${sanitize-}" ] || seeds=2
+for model in gpt moe mla mamba hybrid; do
+    one --model $model --layers 4 --microbatches 4,6,2
+    echo "$alone" > "$scratch/$model"
+done
 bad=
 seed=1
-one --layers 4 --microbatches 4,6,2
 while [ $seed -le "$seeds" ]; do
+    model=$(echo gpt moe mla mamba hybrid | cut -d ' ' -f $((seed % 5 + 1)))
+    granularity=$(echo part layer chunk | cut -d ' ' -f $((seed % 3 + 1)))
     case $((seed % 4)) in
     0) how="--pp 2" ;;
     1) how="--pp 4" ;;
@@ -290,8 +295,10 @@ while [ $seed -le "$seeds" ]; do
     3) how="--pp 2 --schedule zero-bubble" ;;
     esac
     # shellcheck disable=SC2086 # words
-    trains SOFTCUDA_SEED=$seed -- --layers 4 --microbatches 4,6,2 $how &&
-        [ "$(numbers)" = "$alone" ] || bad="$bad $seed"
+    trains SOFTCUDA_SEED=$seed GRAPHHOOKS_GRANULARITY="$granularity" -- \
+        --model "$model" --layers 4 --microbatches 4,6,2 $how &&
+        [ "$(numbers)" = "$(cat "$scratch/$model")" ] ||
+        bad="$bad $seed"
     seed=$((seed + 1))
 done
 empty "$bad" "$seeds seeds of the software device: the bits of one stage"
