@@ -94,7 +94,9 @@ static const char *asked_driver(const struct command *command)
 }
 
 /* Gives the software device one device for each rank, unless somebody has set
- * their number.  It reads its environment when it is loaded. */
+ * their number.  A GPU loads kernels at the beginning: while the first launch of
+ * one waits for what runs, two ranks that send to each other would wait for
+ * each other.  Both read their environment when they are loaded. */
 static void ask_for_devices(const struct command *command)
 {
     char text[16];
@@ -104,6 +106,7 @@ static void ask_for_devices(const struct command *command)
                  command->ranks < 16 ? command->ranks : 16);
         setenv("SOFTCUDA_DEVICES", text, 0);
         setenv("SOFTCUDA_PROCESSES", "1", 0);
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     }
 }
 
