@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import contextlib
+import copy
 import ctypes
 import functools
 import logging
@@ -50,16 +52,32 @@ _EARLY = 10
 # What is counted of calls that were graphs.
 _BESIDES = frozenset(("strides", "gradients_moved", "zeros", "weights",
                       "elsewhere", "backward", "partial_backward"))
+_STATES = frozenset(("slots", "static_bytes", "nodes"))  # that add up to none
+_RENEWALS = 8  # attaches anew, for weights that are replaced
 _FEW = 4  # microbatches of a first step, after which explain() speaks of it
 _MANY = 64  # after which the log does
+
+
+def _eager_of(counts) -> dict:
+    return {n.removeprefix("eager "): v for n, v in counts.items()
+            if n.startswith("eager ") and v}
 
 
 class Attached(Owner):
     """A stack of modules with graphs; ``detach`` gives them back."""
 
-    def __init__(self, model, layers=None, *, parts=None, generators=(),
-                 gradients="graph", graphs=True, packed=None, group=None,
-                 eval=False, split_backward=False, **options):
+    def __init__(self, model, layers=None, **options):
+        if not isinstance(layers, (str, type(None))):
+            with contextlib.suppress(TypeError):  # of which stack.py tells
+                layers = [*layers]
+        self._given = model, layers, options
+        self._renewals = 0
+        self._past: dict = {}  # counts of the sessions before this one
+        self._attach(model, layers, **options)
+
+    def _attach(self, model, layers, *, parts=None, generators=(),
+                gradients="graph", graphs=True, packed=None, group=None,
+                eval=False, split_backward=False, **options):
         super().__init__(Notices(), [])
         checks.check_options(options, gradients, group)
         generators = checks.generators_of(generators)
@@ -170,10 +188,15 @@ class Attached(Owner):
 
     def _look(self) -> None:
         """Whether calls have found something that is there to stay."""
-        for segment in self.watch.lost():
+        lost = self.watch.lost()
+        for segment in lost:
             segment.refuse("its parameters, buffers or submodules were "
                            "replaced, moved or frozen; detach and attach "
                            "again")
+        lost += [s for s in self.segments if s.is_lost]
+        if lost and self._may_renew():
+            self._renew()
+            return
         watched = private.ddp_runs()
         for segment in self.segments:
             heard = segment.why_heard()
@@ -189,6 +212,36 @@ class Attached(Owner):
                 segment.refuse("somebody has come to wait for its gradients, "
                                "an engine or DistributedDataParallel; detach "
                                "and attach again")
+
+    def _may_renew(self) -> bool:
+        """Ranks would have to do it together, and an engine's own segments are
+        the engine's to attach."""
+        return self._renewals < _RENEWALS and self.ranks.size == 1 \
+            and not any(isinstance(layer.module, Body)
+                        for layer in self.layers)
+
+    def _renew(self) -> None:
+        """Attached anew, as the layers are now.  Passes of before find an
+        owner whose steps are over."""
+        model, layers, options = self._given
+        past, given = self._counts(), self._given
+        segments, renewals = self.segments, self._renewals + 1
+        self.detach()
+        before = copy.copy(self)
+        for segment in segments:
+            segment.owner = before
+        self._attach(model, layers, **options)
+        self._given, self._renewals, self._past = given, renewals, past
+        self._last = None
+
+    def _counts(self) -> dict:
+        """What adds up."""
+        found = {n: v for n, v in self.session.stats().items()
+                 if isinstance(v, int) and n not in _STATES}
+        found = {"ran": self.ran, **found, **{
+            f"eager {reason}": n for reason, n in self.eager.items()}}
+        return {n: found.get(n, 0) + self._past.get(n, 0)
+                for n in {**found, **self._past}}
 
     # ---- recordings and gradients ---------------------------------------
 
@@ -284,7 +337,10 @@ class Attached(Owner):
             return self._last[0]
         self.notices.flush()
         stats = self.session.stats()
-        stats["eager_calls"] = dict(self.eager)
+        counts = self._counts()
+        stats.update((n, counts[n]) for n in stats if n in counts)
+        stats["eager_calls"] = _eager_of(counts)
+        stats["renewals"] = self._renewals
         stats["refused"] = {s.name: s.refused for s in self.segments
                             if s.refused}
         stats["banks"] = self.banks.stats()
@@ -323,14 +379,20 @@ class Attached(Owner):
 
     def _answer(self) -> list:
         """What it came to, for who reads no further."""
-        eager = {r: n for r, n in self.eager.items() if r not in _BESIDES}
-        calls = self.ran + sum(eager.values())
+        counts = self._counts()
+        ran, eager = counts["ran"], {r: n for r, n in _eager_of(
+            counts).items() if r not in _BESIDES}
+        calls = ran + sum(eager.values())
         if not calls or not self._graphs:
             return []
         why = ", ".join(f"{reason} {n}" for reason, n in sorted(
             eager.items(), key=lambda each: -each[1]))
-        lines = [f"graphs ran {self.ran} of {calls} calls"
+        lines = [f"graphs ran {ran} of {calls} calls"
                  + f"; eagerly: {why}" * bool(why)]
+        if self._renewals:
+            lines += ["attached anew, as parameters, buffers or submodules "
+                      "were replaced, moved or frozen: "
+                      f"{self._renewals} times of {_RENEWALS} at most"]
         if self.steps == 0 and self.microbatch >= _FEW:
             lines += [f"no step has ended in {self.microbatch + 1} "
                       "microbatches, and nothing is recorded before that: a "

@@ -48,6 +48,8 @@ class Optimizers:
         if now != count:  # some come later
             known = {id(p) for s in self._owner.segments
                      for p in s.parameters.all}
+            known |= {id(p) for layer in self._owner.layers
+                      for p in layer.module.parameters()}  # some came later
             # What is no Parameter is an engine's copy of one, in fp32 or a
             # shard; of which one it does not say.
             ours = not known or any(

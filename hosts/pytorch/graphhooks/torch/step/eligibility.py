@@ -20,8 +20,8 @@ def fit(segment, args, kwargs) -> tuple:
     or None."""
     owner = segment.owner
     if segment.refused is not None:
-        if segment.is_heard and owner.stepped:
-            owner.step()  # which looks for hooks
+        if (segment.is_heard or segment.is_lost) and owner.stepped:
+            owner.step()  # which looks for hooks, and attaches anew
         if segment.refused is not None:
             owner.count("refused")
             return None, None
@@ -77,6 +77,7 @@ def is_at_home(segment) -> bool:
         count_replaced(segment)
         if parameters.have_other_forms():
             parameters.release()
+            segment.is_lost = True
             segment.refuse("a parameter has got another shape or type; "
                            "detach and attach again")
         return False

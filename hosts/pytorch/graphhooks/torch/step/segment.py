@@ -70,6 +70,7 @@ class Segment(WayBack):
             inner for m in modules.values() for inner in m.modules())))
         self.replayed = False  # the last call was, or will have been
         self.evaluated = None  # what it is without gradients, if anything
+        self.is_lost = False  # it is refused, as it is not what it was
         self.is_heard = False  # it is refused for as long as it has hooks
         self.copies = False  # of its outputs are what it returns
         self.due = False  # one of its next replays may be verified
@@ -265,6 +266,8 @@ class Segment(WayBack):
             return site.run(*args, **kwargs)
         if owner.stepped:
             owner.step()
+        if self.owner is not owner:  # attached anew
+            return site.module.forward(*args, **kwargs)
         if self.refused is not None:
             return site.run(*args, **kwargs)
         if self.seen == owner.microbatch:
