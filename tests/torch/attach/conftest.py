@@ -96,13 +96,14 @@ def pair(runs):
     nothing is attached yet.  `grain` is one of
     models.GRAINS; `replays` whether any graph is to have been replayed;
     `refused` a pattern that fits why segments run eagerly for good, `eager`
-    the reasons for which others do besides the warmup, None for any;
+    the reasons for which others do besides the warmup, None for any; `apart`
+    a pattern that fits why a chunk has become graphs of its layers;
     all of that is left to the test without `judge`.
     """
     from models import differing
 
     def go(train, *, grain="layer", replays=True, refused=None, eager=(),
-           judge=True, make=None, model=None, before=None, **options):
+           apart=None, judge=True, make=None, model=None, before=None, **options):
         how = {"make": make, "model": model, "before": before}
         one = runs(**how)
         train(one)
@@ -111,13 +112,13 @@ def pair(runs):
         train(two)
         assert differing(left, two.state()) == []
         if judge:
-            check(two, replays, refused, eager)
+            check(two, replays, refused, eager, apart)
         return two
 
     return go
 
 
-def check(run, replays, refused, eager) -> None:
+def check(run, replays, refused, eager, apart=None) -> None:
     """Graphs were replayed, and what was not has its reason."""
     stats = run.attached.stats()
     said = run.attached.explain()
@@ -128,6 +129,10 @@ def check(run, replays, refused, eager) -> None:
         for name, why in stats["refused"].items():
             assert re.search(refused, why), why
             assert f"{name} runs eagerly: {why}" in said
+    found = re.findall("(.*), so each of its layers has graphs of its own",
+                       said)
+    assert bool(found) == (apart is not None)
+    assert all(re.search(apart, why) for why in found)
     if replays is not None:
         assert (stats["replays"] > 0) == replays, stats
     if eager is not None:

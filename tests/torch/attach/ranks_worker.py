@@ -173,7 +173,7 @@ class Given(Model):
 
     def run_layers(self, x):
         bias = torch.linspace(0, 1, WIDTH, device=x.device)
-        bias = bias.expand(x.shape)
+        bias = bias.expand(x.shape).repeat(1, 1, 2)[..., :x.shape[-1]]
         if dist.get_rank() not in self.holes:
             bias = bias.contiguous()
         for layer in self.layers:

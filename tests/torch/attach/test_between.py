@@ -159,9 +159,10 @@ LATER = {**CHANGES, NoGrad: "is not called before"}
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
-def test_a_chunk_that_is_none_is_eager(pair, change):
+def test_a_chunk_that_is_none_has_graphs_of_its_layers(pair, change):
     pair(lambda r: r.steps(COUNTS), grain="chunk", model=change, make=Gated,
-         replays=False, refused=re.escape(CHANGES[change]))
+         replays=None, refused=None, eager=None,
+         apart=re.escape(CHANGES[change]))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
@@ -268,9 +269,9 @@ def learn(count, in_flight=1):
 
 
 @pytest.mark.parametrize("count, in_flight", [(1, 1), (3, 1), (3, 2)])
-def test_uses_between_the_layers_are_eager(pair, count, in_flight):
-    pair(learn(count, in_flight), grain="chunk", model=Deep, replays=False,
-         refused="goes from one of its modules to the next is used in between")
+def test_uses_between_the_layers_part_them(pair, count, in_flight):
+    pair(learn(count, in_flight), grain="chunk", model=Deep, replays=None,
+         apart="goes from one of its modules to the next is used in between")
 
 
 @pytest.mark.parametrize("count", [1, 3])

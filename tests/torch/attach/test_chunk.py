@@ -49,13 +49,24 @@ class Fresh(Model):
         return x
 
 
+@pytest.mark.parametrize("in_flight", [1, 2])
 @pytest.mark.parametrize("model, why", [
     (Between, "neither the module before it has returned"),
     (Fresh, "neither the module before it has returned"),
     (Backwards, "")])
-def test_what_is_no_chunk_is_eager(pair, model, why):
-    pair(lambda r: r.steps(), grain="chunk", model=model, replays=False,
-         refused=why + ".*granularity layer allows that")
+def test_what_is_no_chunk_has_graphs_of_its_layers(pair, model, why,
+                                                   in_flight):
+    run = pair(lambda r: r.steps(COUNTS + COUNTS[-1:], in_flight=in_flight),
+               grain="chunk", model=model, apart=why,
+               eager=["order"] if model is Backwards else ())
+    if model is Backwards:
+        return  # its layers have come to know their order one by one
+    before = run.attached.stats()
+    run.steps([2], in_flight=in_flight)
+    after = run.attached.stats()
+    assert after["eager_calls"] == before["eager_calls"]
+    assert after["replays"] - before["replays"] == 4 * LAYERS
+    assert after["renewals"] == 0
 
 
 class Paths(Model):
@@ -254,3 +265,12 @@ def test_an_encoder_and_a_decoder_are_a_chunk_each(pair, in_flight):
     run = pair(lambda r: r.steps(in_flight=in_flight), grain="chunk",
                model=EncoderDecoder)
     assert run.attached.stats()["recordings"] == 4 * in_flight
+
+
+def test_a_chunk_beside_one_that_is_none_stays_whole(pair):
+    class Two(EncoderDecoder, Between):
+        """Of which the encoder is none."""
+
+    run = pair(lambda r: r.steps(COUNTS + COUNTS[-1:]), grain="chunk",
+               model=Two, apart="^layers.0 to layers.2: layers.1: it reads")
+    assert len(run.attached.segments) == LAYERS + 1

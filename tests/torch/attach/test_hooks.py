@@ -255,9 +255,9 @@ class Hooked(Model):
         return x
 
 
-@pytest.mark.parametrize("grain, refused", [
+@pytest.mark.parametrize("grain, apart", [
     ("layer", None), ("part", None), ("chunk", "hook")])
-def test_hooks_of_hidden_states(pair, grain, refused):
+def test_hooks_of_hidden_states(pair, grain, apart):
     """No gradient comes by there when a chunk is one launch."""
     def train(run):
         def see(grad):
@@ -267,8 +267,8 @@ def test_hooks_of_hidden_states(pair, grain, refused):
         run.model.see = see
         run.steps(COUNTS[:3])
 
-    pair(train, grain=grain, model=Hooked, refused=refused,
-         replays=refused is None)
+    pair(train, grain=grain, model=Hooked, apart=apart,
+         replays=None if apart else True)
 
 
 class Halves(Block):
@@ -306,10 +306,10 @@ class Skips(Model):
 def test_hooks_that_a_forward_puts_on_what_it_is_given(pair, grain, model):
     """A graph would call them with a part of what comes."""
     between = grain == "chunk" and model is Skips
-    pair(lambda r: r.steps([1, 1, 1, 2]), grain=grain, make=Halves,
+    pair(lambda r: r.steps([1, 1, 1, 2, 1, 1]), grain=grain, make=Halves,
          model=model, replays=False, eager=None,
-         refused="reads a tensor that neither" if between
-         else "a hook on the gradient of what it is given")
+         apart="reads a tensor that neither" if between else None,
+         refused="a hook on the gradient of what it is given")
 
 
 @pytest.mark.parametrize("model", [Model, Skips])
@@ -335,9 +335,9 @@ class Retains(Model):
         return x
 
 
-@pytest.mark.parametrize("grain, refused", [
+@pytest.mark.parametrize("grain, apart", [
     ("layer", None), ("part", None), ("chunk", "hook|retain")])
-def test_gradients_of_hidden_states_are_kept(pair, grain, refused):
+def test_gradients_of_hidden_states_are_kept(pair, grain, apart):
     def train(run):
         for count in COUNTS[:3]:
             run.zero()
@@ -349,8 +349,8 @@ def test_gradients_of_hidden_states_are_kept(pair, grain, refused):
                 run.note(grad)
             run.optimizer.step()
 
-    pair(train, grain=grain, model=Retains, refused=refused,
-         replays=refused is None)
+    pair(train, grain=grain, model=Retains, apart=apart,
+         replays=None if apart else True)
 
 
 # ---- of modules ------------------------------------------------------------
@@ -404,8 +404,8 @@ def test_hooks_that_change_what_a_layer_returns(pair, grain):
             layer.register_forward_hook(lambda m, args, out: out * 0.5)
         run.steps()
 
-    pair(train, grain=grain, replays=grain == "layer",
-         refused=None if grain == "layer" else "granularity layer allows")
+    pair(train, grain=grain,
+         apart=None if grain == "layer" else "neither the module before")
 
 
 def hook_inside(run, kind):

@@ -72,6 +72,7 @@ class Attached(Owner):
                 layers = [*layers]
         self._given = model, layers, options
         self._renewals = 0
+        self._apart: dict = {}  # layers that no graph has with others, and why
         self._past: dict = {}  # counts of the sessions before this one
         self._attach(model, layers, **options)
 
@@ -87,6 +88,8 @@ class Attached(Owner):
         packed = None if packed is None else rooms(packed)
         self.options = options = banks.with_most(options)
         self.layers = stack.find(model, layers, parts)
+        for layer in self.layers:
+            layer.is_apart = layer.name in self._apart
         checks.check_layers(model, self.layers)
         self.splits = bool(split_backward)
         self.delays = self.splits or any(
@@ -193,7 +196,7 @@ class Attached(Owner):
             segment.refuse("its parameters, buffers or submodules were "
                            "replaced, moved or frozen; detach and attach "
                            "again")
-        lost += [s for s in self.segments if s.is_lost]
+        lost += [s for s in self.segments if s.is_lost or s.broken]
         if lost and self._may_renew():
             self._renew()
             return
@@ -224,15 +227,16 @@ class Attached(Owner):
         """Attached anew, as the layers are now.  Passes of before find an
         owner whose steps are over."""
         model, layers, options = self._given
-        past, given = self._counts(), self._given
-        segments, renewals = self.segments, self._renewals + 1
+        past, segments = self._counts(), self.segments
+        self._apart.update((site.name, f"{s.name}: {s.broken}")
+                           for s in segments if s.broken for site in s.sites)
+        self._renewals += not any(s.broken for s in segments)
         self.detach()
         before = copy.copy(self)
         for segment in segments:
             segment.owner = before
         self._attach(model, layers, **options)
-        self._given, self._renewals, self._past = given, renewals, past
-        self._last = None
+        self._past, self._last = past, None
 
     def _counts(self) -> dict:
         """What adds up."""
@@ -389,6 +393,8 @@ class Attached(Owner):
             eager.items(), key=lambda each: -each[1]))
         lines = [f"graphs ran {ran} of {calls} calls"
                  + f"; eagerly: {why}" * bool(why)]
+        lines += [f"{why}, so each of its layers has graphs of its own"
+                  for why in dict.fromkeys(self._apart.values())]
         if self._renewals:
             lines += ["attached anew, as parameters, buffers or submodules "
                       "were replaced, moved or frozen: "

@@ -29,6 +29,7 @@ class Layer:
         self.name = name
         self.module = module
         self.list = within  # of modules, if it is in one
+        self.is_apart = False  # no chunk has it together with others
         self.parts = {p: n for p, names in parts.items() for n in names
                       if isinstance(getattr(module, n, None),
                                     torch.nn.Module)}
@@ -184,12 +185,17 @@ def why_unfit(module) -> str | None:
     return None
 
 
+def _are_apart(one: Layer, other: Layer) -> bool:
+    return one.is_apart or other.is_apart or (
+        None not in (one.list, other.list) and one.list is not other.list)
+
+
 def describe(layers) -> Model:
     """The stack as the library knows it; each list of modules is a chunk."""
     model, chunk, before = Model(), 0, None
     for layer in layers:
-        chunk += None not in (before, layer.list) and before is not layer.list
-        before = layer.list
+        chunk += before is not None and _are_apart(before, layer)
+        before = layer
         model.add_layer(layer.kind(), name=layer.name, chunk=chunk,
                         family="stack")
     return model

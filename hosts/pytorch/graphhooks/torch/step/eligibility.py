@@ -20,7 +20,8 @@ def fit(segment, args, kwargs) -> tuple:
     or None."""
     owner = segment.owner
     if segment.refused is not None:
-        if (segment.is_heard or segment.is_lost) and owner.stepped:
+        if owner.stepped and (segment.is_heard or segment.is_lost
+                              or segment.broken is not None):
             owner.step()  # which looks for hooks, and attaches anew
         if segment.refused is not None:
             owner.count("refused")

@@ -262,12 +262,12 @@ class Segment(WayBack):
         owner = self.owner
         self.replayed = False
         tensors, key = fit(self, args, kwargs)
-        if tensors is None:
-            return site.run(*args, **kwargs)
-        if owner.stepped:
+        if tensors is not None and owner.stepped:
             owner.step()
         if self.owner is not owner:  # attached anew
             return site.module.forward(*args, **kwargs)
+        if tensors is None:
+            return site.run(*args, **kwargs)
         if self.refused is not None:
             return site.run(*args, **kwargs)
         if self.seen == owner.microbatch:

@@ -27,6 +27,7 @@ class Called(Planned):
         self.others = 0  # calls that differed from those of their bank
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.writes = False  # buffers, as eager passes did
+        self.broken = None  # why its modules are not called in a row
         self._look = None  # the owner's last look at torch's switches
 
     def switches(self) -> tuple:
@@ -53,6 +54,7 @@ class Called(Planned):
         how modules hang together and what is used elsewhere too."""
         banks = self.owner.banks
         if signature.broken is not None:
+            self.broken = signature.broken
             self.give_up(signature, signature.broken + "; granularity layer "
                          "allows that")
             return site.run(*args, **kwargs)
