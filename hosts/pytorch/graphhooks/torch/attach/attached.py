@@ -70,7 +70,8 @@ class Attached(Owner):
         if not isinstance(layers, (str, type(None))):
             with contextlib.suppress(TypeError):  # of which stack.py tells
                 layers = [*layers]
-        self._given = model, layers, options
+        # The model may keep outputs, whose nodes lead here.
+        self._given = weakref.ref(model), layers, options
         self._renewals = 0
         self._apart: dict = {}  # layers that no graph has with others, and why
         self._past: dict = {}  # counts of the sessions before this one
@@ -220,13 +221,14 @@ class Attached(Owner):
         """Ranks would have to do it together, and an engine's own segments are
         the engine's to attach."""
         return self._renewals < _RENEWALS and self.ranks.size == 1 \
+            and self._given[0]() is not None \
             and not any(isinstance(layer.module, Body)
                         for layer in self.layers)
 
     def _renew(self) -> None:
         """Attached anew, as the layers are now.  Passes of before find an
         owner whose steps are over."""
-        model, layers, options = self._given
+        model, layers, options = self._given[0](), *self._given[1:]
         past, segments = self._counts(), self.segments
         self._apart.update((site.name, f"{s.name}: {s.broken}")
                            for s in segments if s.broken for site in s.sites)
