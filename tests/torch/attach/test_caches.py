@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import copy
+import pickle
 import types
 
 import pytest
@@ -118,3 +120,13 @@ def test_none_is_left_after_detach():
     run.loss().backward()
     assert run.model.inner.cache.keys
     assert not run.model._forward_pre_hooks
+
+
+@pytest.mark.parametrize("again", [
+    copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_is_as_its_class_makes_it(runs, again):
+    run = runs(grain="layer", make=Caching, model=Outer).steps(COUNTS[:2])
+    other = again(run.model)
+    other(run.tokens()[:, :-1]).sum().backward()
+    assert other.inner.cache.keys
+    assert b"Caches" not in pickle.dumps(run.model)

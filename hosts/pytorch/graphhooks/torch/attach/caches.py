@@ -11,7 +11,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import inspect
 
 import torch
@@ -28,8 +28,8 @@ class Caches:
                   for module in layer.module.modules()}
         self.asked = 0  # calls that had none for this reason
         self._hooks = [
-            module.register_forward_pre_hook(
-                functools.partial(self._go_without, place), with_kwargs=True)
+            module.register_forward_pre_hook(_Hook(self, place),
+                                             with_kwargs=True)
             for module in model.modules()
             if id(module) not in inside and _has_one(module)
             and (place := _place(module)) is not None]
@@ -38,22 +38,36 @@ class Caches:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def _go_without(self, place: int, module, args, kwargs):
-        if not module.training or not torch.is_grad_enabled() \
-                or kwargs.get(_WORD) is not None \
-                or len(args) > place and args[place] is not None \
-                or any(kwargs.get(name) is not None for name in _GIVEN):
-            return None
-        self.asked += 1
-        if len(args) > place:
-            return (*args[:place], False, *args[place + 1:]), kwargs
-        return args, {**kwargs, _WORD: False}
-
     def lines(self) -> list:
         return [f"{self.asked} training calls ran with use_cache=False, as a "
                 "layer writes to a cache in Python; give use_cache=True to a "
                 "call that needs one, and it runs eagerly"] \
             if self.asked else []
+
+
+class _Hook:
+    """Of a module whose calls go without."""
+
+    def __init__(self, caches, place: int):
+        self._caches = caches
+        self._place = place
+
+    def __call__(self, module, args, kwargs):
+        place = self._place
+        if not module.training or not torch.is_grad_enabled() \
+                or kwargs.get(_WORD) is not None \
+                or len(args) > place and args[place] is not None \
+                or any(kwargs.get(name) is not None for name in _GIVEN):
+            return None
+        self._caches.asked += 1
+        if len(args) > place:
+            return (*args[:place], False, *args[place + 1:]), kwargs
+        return args, {**kwargs, _WORD: False}
+
+    def __reduce__(self):
+        """A copy of the module is without us: something of Python's own that
+        takes all and does nothing."""
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 def _has_one(module) -> bool:
