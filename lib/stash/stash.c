@@ -381,17 +381,17 @@ static gh_status check_reserve(const gh_stash *stash, gh_error *err)
     return GH_OK;
 }
 
-/* Tells the other ranks whether this one has failed, and what it has needed. */
-static gh_status share(gh_stash *stash, gh_status own, const uint64_t **all_p,
-                       gh_error *err)
+/* Tells the other ranks whether this one has failed, and what it has needed.
+ * `mine` is room for its own words: without other ranks those are all. */
+static gh_status share(gh_stash *stash, gh_status own, uint64_t *mine,
+                       const uint64_t **all_p, gh_error *err)
 {
-    const uint64_t mine[N_WORDS] = {
-        [WORD_STATUS] = (uint64_t)(int64_t)own,
-        [WORD_WANTED] = stash->stats.most_bytes,
-    };
-    const gh_status status =
-        gather(stash, mine, all_p, own == GH_OK ? err : NULL);
+    gh_status status;
 
+    memset(mine, 0, N_WORDS * sizeof(*mine));
+    mine[WORD_STATUS] = (uint64_t)(int64_t)own;
+    mine[WORD_WANTED] = stash->stats.most_bytes;
+    status = gather(stash, mine, all_p, own == GH_OK ? err : NULL);
     return own != GH_OK ? own : status;
 }
 
@@ -401,10 +401,11 @@ static gh_status reserve_by_need(gh_stash *stash, uint32_t percent,
                                  gh_error *err)
 {
     gh_status status = check_reserve(stash, err);
+    uint64_t mine[N_WORDS];
     const uint64_t *all;
     uint64_t pages = 0;
 
-    status = share(stash, status, &all, err);
+    status = share(stash, status, mine, &all, err);
     if (status != GH_OK) {
         return status;
     }
@@ -422,7 +423,7 @@ static gh_status reserve_by_need(gh_stash *stash, uint32_t percent,
     /* A page is not cut. */
     status = make_pages(stash, (pages * percent + 99) / 100 * stash->page_bytes,
                         err);
-    return share(stash, status, &all, err);
+    return share(stash, status, mine, &all, err);
 }
 
 gh_status gh_stash_make_pages(gh_stash *stash, uint64_t bytes, uint32_t percent,
