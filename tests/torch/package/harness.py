@@ -99,6 +99,10 @@ class Tap:
 
 def pytest_addoption(parser) -> None:
     parser.addoption("--tap", action="store_true", help="report as TAP")
+    # pytest asks for it to say how two things differ, and it comes with the
+    # terminal's report, which the TAP has no use for.
+    parser.addoption("--tap-verbosity", dest="verbose", type=int, default=0,
+                     help="how much is said of what differs")
     parser.addoption("--most", type=int, metavar="N",
                      help="of each test, N of its cases at most")
 
