@@ -143,8 +143,8 @@ def test_states_of_random_numbers_in_another_thread(monkeypatch):
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_around_the_layers_of_a_chunk(pair, reentrant):
     pair(lambda r: r.steps(), grain="chunk", model=around(reentrant),
-         eager=None, replays=False,
-         refused="is not called" if reentrant else "hooks of saved tensors")
+         eager=None, replays=None,
+         apart="is not called" if reentrant else "hooks of saved tensors")
 
 
 @pytest.mark.parametrize("grain", ["layer", "part"])

@@ -66,7 +66,15 @@ class Mixed(nn.Module):
         self.layers = nn.ModuleList([Block(), Mlp(), several(Block, 4)])
 
 
+class Measureless(Block):
+    """As what torch.compile makes: to ask whether it is true raises."""
+
+    def __len__(self) -> int:
+        raise TypeError("a layer has no length")
+
+
 @pytest.mark.parametrize("model, names", [
+    (several(Measureless), ["0", "1"]),
     (Two(), [f"body.layers.{i}" for i in range(LAYERS)]
      + ["few.0", "few.1"]),
     (nn.ModuleDict({"encoder": Model(), "decoder": Model()}),

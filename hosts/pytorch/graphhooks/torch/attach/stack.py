@@ -104,16 +104,21 @@ _TAKES = 'it takes modules, or names by pattern such as "blocks.*"'
 _LISTS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 
 
+def _has_some(module) -> bool:
+    """Modules; not whether it is true, which asks some for their length."""
+    return next(module.children(), None) is not None
+
+
 def _stacks(named) -> list:
     """Of a model of which nothing is said: its longest lists of modules, and
     those of several layers of one class, as an encoder and a decoder have; no
     list within another of them.  A list has numbers for names, and a layer
     has modules of its own, if any list has such."""
     lists = {n: [*m.children()] for n, m in named.items()
-             if isinstance(m, _LISTS) and any(m.children())
+             if isinstance(m, _LISTS) and _has_some(m)
              and all(n.isdigit() for n, _ in m.named_children())}
     lists = {n: each for n, each in lists.items()
-             if all(any(m.children()) for m in each)} or lists
+             if all(map(_has_some, each))} or lists
     most = max((len(each) for n, each in lists.items() if isinstance(
         named[n], torch.nn.ModuleList)), default=0)
     found: dict = {}
