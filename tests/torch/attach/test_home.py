@@ -179,6 +179,7 @@ def test_a_capture_waits_for_what_is_drawn(monkeypatch):
     memory.Captures._begin(SimpleNamespace(
         device=0, generators=(None,), _drawn=streams[1],
         pool=SimpleNamespace(handle=(0, 1))), 2)
+    memory._turn.give()
     assert waits == [(2, 3), (2, 1), "begin"]
 
 

@@ -240,6 +240,6 @@ class Deepens(Model):
 
 def test_a_chunk_between_whose_layers_a_shared_object_changes(pair):
     pair(lambda run: run.steps([2, 2, 2]), grain="chunk", make=Reads,
-         model=Deepens, replays=False, refused="layers.1 finds a change: "
+         model=Deepens, replays=None, eager=None, apart="layers.1 finds a change: "
          r"Reads.forward's CHOICE.depth was 0 when the one before it had "
          "returned and is 1 now")

@@ -142,7 +142,7 @@ def test_offsets_that_change_within_a_chunk(pair):
             return x.view(shape)
 
     trained(pair, lambda run: run.steps([2, 2, 2]), grain="chunk",
-            model=Halves, replays=False, refused="reads a tensor")
+            model=Halves, replays=None, eager=None, apart="reads a tensor")
 
 
 @GRAIN
