@@ -49,7 +49,11 @@ EXTRA_DIST += \
 	bench/engine.sh \
 	bench/exchange.sh \
 	bench/hook_instructions.sh \
+	bench/models.py \
 	bench/models.sh \
+	bench/models/drawing.py \
+	bench/models/worker.py \
+	bench/models/zoo.py \
 	bench/peers/brief.py \
 	bench/peers/cases.py \
 	bench/peers/gpt.py \

@@ -8,6 +8,7 @@ EXTRA_DIST += \
 	tests/torch/package/softdevice.py \
 	tests/torch/package/test_abi.py \
 	tests/torch/package/test_bench_banks.py \
+	tests/torch/package/test_bench_models.py \
 	tests/torch/package/test_bench_peers.py \
 	tests/torch/package/test_examples.py \
 	tests/torch/package/test_harness.py \
