@@ -65,6 +65,15 @@ def without_a_gpu():
 
 
 @pytest.fixture
+def nobody_collects():
+    """What is in a cycle stays, as it does for many steps of a training."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
 def runs(request):
     """Makes runs of models.Run; none is left attached, and none of their
     pools, which a failed test's frames would hold."""

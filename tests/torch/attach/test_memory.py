@@ -11,6 +11,7 @@ import weakref
 import pytest
 import softpool
 from graphhooks import _abi
+from graphhooks.torch.record.instance import Instance
 from models import (BATCH, COUNTS, GRAINS, HAS_GPU, LENGTH, SEGMENTS, WHOLE,
                     WIDTH, Block, Model, Run, collect, on_a_gpu, torch)
 
@@ -526,6 +527,21 @@ def test_a_recording_that_has_failed_holds_no_memory(runs, grain):
 
     eager = train(False)
     assert train(True) <= eager
+
+
+def recorded() -> int:
+    return sum(type(each) is Instance for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make", [Waits, WaitsBack])
+def test_a_recording_that_has_failed_is_gone_at_once(runs, nobody_collects,
+                                                     grain, make):
+    """Its exception, which has led to the modules' frames, is in no cycle."""
+    run = runs(grain=grain, make=make).steps([1, 2, 1])
+    segments = run.attached.segments
+    assert all("it waits for the device" in s.refused for s in segments)
+    assert recorded() == sum(len(s.instances) for s in segments)
 
 
 @pytest.mark.parametrize("grain", WHOLE)

@@ -665,14 +665,6 @@ def passes() -> int:
     return sum(type(each) is Apart for each in gc.get_objects())
 
 
-@pytest.fixture
-def nobody_collects():
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 @pytest.mark.parametrize("grain", GRAINS)
 def test_a_pass_is_gone_when_it_was_compared(runs, nobody_collects, grain):
     """It has as much memory as a layer, and the collector may not come for

@@ -91,9 +91,12 @@ def _remedy(segment, failure) -> str:
 
 
 def _part_of(layer, failure) -> str | None:
-    """The part of a layer in which it was raised; None: between them."""
+    """The part of a layer in which it was raised; None: between them.  Before
+    Python 3.13 a frame keeps what it is asked for here: the one that has
+    caught the failure would keep that, which keeps the frame, and so all that
+    the recording has made until the collector comes."""
     running = [frame.f_locals.get("self") for frame, _
-               in traceback.walk_tb(failure.__traceback__)]
+               in traceback.walk_tb(failure.__traceback__.tb_next)]
     for part, name in layer.parts.items():
         module = getattr(layer.module, name, None)
         if any(each is module for each in running):
