@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import softpool
@@ -14,6 +15,8 @@ from graphhooks import _abi
 from graphhooks.torch.record.instance import Instance
 from models import (BATCH, COUNTS, GRAINS, HAS_GPU, LENGTH, SEGMENTS, WHOLE,
                     WIDTH, Block, Model, Run, collect, on_a_gpu, torch)
+
+import graphhooks
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 COUNTED = on_a_gpu("nobody counts its memory")
@@ -542,6 +545,24 @@ def test_a_recording_that_has_failed_is_gone_at_once(runs, nobody_collects,
     segments = run.attached.segments
     assert all("it waits for the device" in s.refused for s in segments)
     assert recorded() == sum(len(s.instances) for s in segments)
+
+
+def test_a_model_that_fits_no_scope_is_gone_at_once(monkeypatch,
+                                                    nobody_collects):
+    """Megatron's, of which each scope was tried: nor is that refusal in one."""
+    from graphhooks.megatron import scope
+
+    def refuse(*_):
+        raise graphhooks.Error("not this one")
+
+    monkeypatch.setattr(scope, "_checked", refuse)
+    names = SimpleNamespace(MoETokenDispatcher=(), CudaGraphModule=())
+    model = torch.nn.Linear(1, 1)
+    there = weakref.ref(model)
+    with pytest.raises(graphhooks.Error, match="^not this one$") as raised:
+        scope.largest(names, [model], None, ())
+    del model, raised
+    assert there() is None
 
 
 @pytest.mark.parametrize("grain", WHOLE)

@@ -178,7 +178,10 @@ def largest(names, chunks, config, offload) -> list:
                 return _checked(config, tried, offload)
             except Error as error:
                 refusal = error
-    raise refusal or Error("no layer of this stage has what a scope names")
+    try:
+        raise refusal or Error("no layer of this stage has what a scope names")
+    finally:
+        del refusal  # whose traceback has this frame, and that the model
 
 
 def has_word(names, layer, word) -> bool:
