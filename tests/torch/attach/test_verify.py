@@ -19,6 +19,7 @@ import gc
 import itertools
 import logging
 import os
+import weakref
 
 import graphhooks
 import pytest
@@ -499,6 +500,27 @@ def test_each_segment_is_looked_at_whatever_that_costs(runs, monkeypatch):
             run.loss(length=length).backward()
         run.optimizer.step()
     assert found(run)["forwards"] == found(run)["backwards"] == LAYERS
+
+
+def test_what_there_was_room_for_is_let_go_before_the_replay(
+        runs, nobody_collects, monkeypatch):
+    begun, left = [], []
+
+    def begin(segment):
+        half = torch.zeros(1)
+        begun.append(weakref.ref(half))
+        raise torch.OutOfMemoryError
+
+    def look(self, segment, instance, before):
+        left.append(begun[-1]())
+        return why_not(self, segment, instance, before)
+
+    why_not = verify.Verify._why_not
+    monkeypatch.setattr(verify, "Before", begin)
+    monkeypatch.setattr(verify.Verify, "_why_not", look)
+    run = runs(grain="layer", verify="always").steps([1] * 4)
+    assert found(run)["no_memory"] == len(begun) > 0
+    assert left == [None] * len(begun)
 
 
 def test_it_waits_for_memory_and_says_so_once(runs, monkeypatch, caplog):

@@ -50,7 +50,8 @@ _DISTANCES = (1, 8, 64, 512, 1000)
 # comes whatever the others have cost, but no two of them in one step.
 _SHARE = 0.01
 _LATER = 64  # replays until it is asked again whether there is time, or room
-_NO_TIME = "no time"  # for a look, instead of what a pass begins with
+# Instead of what a pass begins with: for a look, or for that itself.
+_NO_TIME, _NO_MEMORY = "no time", "no memory"
 # What a pass beside a replay has shown, from the best to the worst.
 _SAME, _DIFFERS, _NO_FIT, _FAILED = range(4)
 _ELSEWHERE = "something on another rank"
@@ -128,7 +129,7 @@ class Verify:
                 and segment.weights is None and segment.split is None:
             instance.left = 2
 
-    def before(self, segment) -> Before | Exception | str | None:
+    def before(self, segment) -> Before | str | None:
         """What the next pass begins with, if it may be one to look at: with
         auto one a step, as each takes time, and activations twice."""
         if self.mode == "auto" and self._at == self.owner.steps \
@@ -139,8 +140,8 @@ class Verify:
         since = time.perf_counter()
         try:
             return Before(segment)
-        except Exception as failure:  # out of memory
-            return failure
+        except Exception:  # whose frames have as much as there was room for
+            return _NO_MEMORY
         finally:
             self._spent += time.perf_counter() - since
 
@@ -165,7 +166,7 @@ class Verify:
 
     def _why_not(self, segment, instance, before) -> int:
         """0: it may be looked at."""
-        if isinstance(before, Exception):
+        if before is _NO_MEMORY:
             self.counts["no_memory"] += 1
             return 1
         return int(before is _NO_TIME
