@@ -12,6 +12,7 @@ EXTRA_DIST += \
 	hosts/pytorch/examples/megatron_all.py \
 	hosts/pytorch/examples/megatron_gpt.py \
 	hosts/pytorch/examples/megatron_model.py \
+	hosts/pytorch/examples/megatron_ranks.py \
 	hosts/pytorch/examples/megatron_te.py \
 	hosts/pytorch/examples/options.py \
 	hosts/pytorch/examples/packed_gpt.py \

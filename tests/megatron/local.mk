@@ -5,6 +5,7 @@ dist_check_SCRIPTS += tests/megatron/megatron.t
 EXTRA_DIST += \
 	tests/megatron/conftest.py \
 	tests/megatron/packing.py \
+	tests/megatron/ranks.py \
 	tests/megatron/softmamba.py \
 	tests/megatron/softmegatron.py \
 	tests/megatron/softquantization.py \
@@ -19,6 +20,7 @@ EXTRA_DIST += \
 	tests/megatron/test_peers.py \
 	tests/megatron/test_quantized.py \
 	tests/megatron/test_random.py \
+	tests/megatron/test_ranks.py \
 	tests/megatron/test_schedules.py \
 	tests/megatron/test_weights.py \
 	tests/megatron/training.py \

@@ -75,6 +75,16 @@ class Shape:
     scope: str | None = None  # Megatron's words; None: the kind's
     offload: str = ""  # Megatron's words too, from the first step on
     delay: bool = False  # gradients of weights, by Megatron's overlap
+    # Over how many ranks; what is left of them trains on other text.
+    tensor: int = 1  # with sequence parallelism, in layers of te
+    pipeline: int = 1
+    chunks: int = 1  # of a stage, which then are interleaved
+    first: int = 0  # layers of the first stage; 0: as many as the others
+    ranks_of_experts: int = 1
+    overlap: bool = False  # exchanges of experts, with other microbatches
+    tied: bool = False  # the output's weights are the embedding's
+    reduces: bool = False  # gradients over ranks during the backward
+    gathers: bool = False  # the distributed optimizer's, during the forward
 
     @property
     def words(self) -> str:
@@ -92,6 +102,11 @@ class Shape:
     def moe(self) -> bool:
         return self.kind in ("moe", "moe_pad", "mla_moe") \
             or self.kind == "hybrid" and "E" in self.pattern
+
+    @property
+    def is_alone(self) -> bool:
+        """One rank, with an overlap all the same."""
+        return self.delay and self.ranks_of_experts == 1
 
     @property
     def mla(self) -> bool:
@@ -123,6 +138,10 @@ def look(shape: Shape, graphs) -> None:
     if shape.spec == "local" and (shape.mla or shape.kind == "hybrid"):
         raise Missing(f"Megatron's local spec has no layers of {shape.kind}; "
                       "--spec te has them")
+    if shape.spec == "local" and shape.tensor > 1 and shape.moe:
+        raise Missing("Megatron's local spec has no sequence parallelism, "
+                      "which experts need beside tensor parallelism; --spec "
+                      "te has it")
     if shape.kind == "hybrid" and "M" in shape.pattern \
             and not installed("mamba_ssm"):
         raise Missing("mamba_ssm is missing, of which Mamba layers are made; "
@@ -132,23 +151,36 @@ def look(shape: Shape, graphs) -> None:
 
 def start(device: torch.device) -> None:
     """One rank of one, in which Megatron finds its groups."""
-    from megatron.core import parallel_state
-
     if torch.distributed.is_initialized():
         return
     torch.distributed.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         store=torch.distributed.HashStore(), rank=0, world_size=1)
+    divide(Shape())
+
+
+def divide(shape: Shape, minutes: int = 2) -> None:
+    """The ranks into Megatron's groups, which wait for each other as long."""
+    from megatron.core import parallel_state
+
     parallel_state.destroy_model_parallel()  # of who was here before
-    parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+    parallel_state.initialize_model_parallel(
+        shape.tensor, shape.pipeline,
+        shape.chunks if shape.chunks > 1 else None,
+        expert_model_parallel_size=shape.ranks_of_experts,
+        expert_tensor_parallel_size=1,
+        distributed_timeout_minutes=minutes,
+        create_gloo_process_groups=False)
 
 
 def seed(number: int, device: torch.device, anew: bool = False) -> None:
     """Also of the states that layers draw from.  Graphs can read those of
     Transformer Engine's tracker, and of torch's own where there is none.
     `anew`: in another tracker, which layers that are there do not have."""
+    from megatron.core import parallel_state
     from megatron.core.tensor_parallel import random
 
+    number += 100 * parallel_state.get_pipeline_model_parallel_rank()
     torch.manual_seed(number)
     te = installed("transformer_engine")
     random.model_parallel_cuda_manual_seed(
@@ -183,6 +215,22 @@ def make_config(shape: Shape, graphs: str, device: torch.device,
         chosen["cuda_graph_warmup_steps"] = warmup
         chosen["cuda_graph_modules"] = [] if graphs == "full_iteration" \
             else [w for w in shape.words.split(",") if w]
+    if shape.tensor > 1:
+        chosen.update(tensor_model_parallel_size=shape.tensor,
+                      # Norms of the local spec are torch's, without it.
+                      sequence_parallel=shape.spec == "te")
+    if shape.pipeline > 1:
+        chosen.update(
+            pipeline_model_parallel_size=shape.pipeline,
+            virtual_pipeline_model_parallel_size=shape.chunks
+            if shape.chunks > 1 else None,
+            num_layers_in_first_pipeline_stage=shape.first or None,
+            deallocate_pipeline_outputs=True)
+    if shape.ranks_of_experts > 1:
+        chosen.update(
+            expert_model_parallel_size=shape.ranks_of_experts,
+            overlap_moe_expert_parallel_comm=shape.overlap,
+            delay_wgrad_compute=shape.overlap and shape.delay)
     if shape.fp8:
         chosen.update(fp8="hybrid", fp8_recipe=shape.fp8,
                       fp8_amax_history_len=16, fp8_amax_compute_algo="max")
@@ -220,7 +268,7 @@ def make_config(shape: Shape, graphs: str, device: torch.device,
         chosen["is_hybrid_model"] = True
     config = (MLATransformerConfig if shape.mla
               else TransformerConfig)(**chosen)
-    if shape.delay:  # which Megatron's check refuses to one rank
+    if shape.is_alone:  # which Megatron's check refuses
         config.overlap_moe_expert_parallel_comm = True
         config.delay_wgrad_compute = True
         _exchange_copies()
@@ -241,7 +289,8 @@ def _exchange_copies() -> None:
         token_dispatcher.all_to_all = exchanged
 
 
-def make_model(shape: Shape, config):
+def make_model(shape: Shape, config, stage: int | None = None):
+    """`stage`: of several chunks the one."""
     if shape.kind == "hybrid":
         from megatron.core.models.hybrid.hybrid_layer_specs import \
             hybrid_stack_spec
@@ -250,17 +299,22 @@ def make_model(shape: Shape, config):
         return HybridModel(
             config, hybrid_stack_spec, shape.vocabulary, shape.sequence,
             hybrid_layer_pattern=shape.pattern)
+    from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt import gpt_layer_specs as specs
 
     te = shape.spec == "te"
-    spec = specs.get_gpt_decoder_block_spec(config, te)
-    predicts = specs.get_gpt_mtp_block_spec(config, spec, te) \
+    spec = specs.get_gpt_decoder_block_spec(config, te, vp_stage=stage)
+    predicts = specs.get_gpt_mtp_block_spec(config, spec, te, vp_stage=stage) \
         if config.mtp_num_layers else None
+    ends = dict(ignore_virtual=False, vp_stage=stage)
     return GPTModel(
         config, spec, shape.vocabulary, shape.sequence,
         position_embedding_type="rope", mtp_block_spec=predicts,
-        share_embeddings_and_output_weights=False)
+        share_embeddings_and_output_weights=shape.tied,
+        pre_process=parallel_state.is_pipeline_first_stage(**ends),
+        post_process=parallel_state.is_pipeline_last_stage(**ends),
+        vp_stage=stage)
 
 
 def forget() -> None:
@@ -280,7 +334,7 @@ def forget() -> None:
         FP8GlobalStateManager.reset()
 
 
-def wrap(model, config, device: torch.device):
+def wrap(model, config, device: torch.device, reduces=False, gathers=False):
     """As Megatron's get_model: what it gathers gradients by is made on
     another stream, or a graph of the whole step could not hold it."""
     from megatron.core.distributed import (DistributedDataParallel,
@@ -294,11 +348,16 @@ def wrap(model, config, device: torch.device):
         beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside) if beside else contextlib.nullcontext():
         model = DistributedDataParallel(
-            config, DistributedDataParallelConfig(grad_reduce_in_fp32=True),
-            model)
+            config, DistributedDataParallelConfig(
+                grad_reduce_in_fp32=True,
+                overlap_grad_reduce=reduces or gathers,
+                # About a layer, so that there is something to overlap with.
+                bucket_size=12 * config.hidden_size ** 2
+                if reduces or gathers else None,
+                use_distributed_optimizer=gathers,
+                overlap_param_gather=gathers), model)
     if beside is not None:
         torch.cuda.current_stream().wait_stream(beside)
-    config.no_sync_func = model.no_sync
     return model
 
 
@@ -320,15 +379,25 @@ class Megatron:
         forget()
         seed(number, device, anew=True)
         self.config = make_config(shape, graphs, device, warmup)
-        self.core = make_model(shape, self.config).to(device)
-        self.model = wrap(self.core, self.config, device)
-        self.model.train()
+        self.cores = [
+            make_model(shape, self.config, i if shape.chunks > 1 else None)
+            .to(device) for i in range(shape.chunks)]
+        self.core = self.cores[0]
+        self.chunks = [wrap(core, self.config, device, shape.reduces,
+                            shape.gathers) for core in self.cores]
+        self.model = self.chunks[0]
+        each = [chunk.no_sync for chunk in self.chunks]
+        self.config.no_sync_func = each if len(each) > 1 else each[0]
+        for chunk in self.chunks:
+            chunk.train()
         self.optimizer = get_megatron_optimizer(
             OptimizerConfig(optimizer="adam", lr=rate, min_lr=rate,
                             weight_decay=0.1, adam_beta2=0.95,
                             clip_grad=clip, bf16=self.config.bf16,
-                            params_dtype=self.config.params_dtype),
-            [self.model], use_gloo_process_groups=False)
+                            params_dtype=self.config.params_dtype,
+                            use_distributed_optimizer=shape.gathers,
+                            overlap_param_gather=shape.gathers),
+            self.chunks, use_gloo_process_groups=False)
         self.config.finalize_model_grads_func = finalize_model_grads
         self.schedule = get_forward_backward_func()
         self.places = torch.arange(shape.sequence, device=device) \
@@ -344,7 +413,9 @@ class Megatron:
             return value, {"loss": value.detach().clone()}
 
         if return_schedule_plan:  # the schedule runs it, piece by piece
-            model = self.core.build_schedule_plan
+            while not hasattr(model, "build_schedule_plan"):
+                model = model.module
+            model = model.build_schedule_plan
         return model(batch["tokens"], batch["places"], None,
                      labels=batch["targets"]), loss
 
@@ -352,9 +423,11 @@ class Megatron:
         """Forwards and backwards of a step; the loss of each microbatch."""
         data = [{"tokens": tokens, "targets": targets, "places": self.places}
                 for tokens, targets in batches]
+        each = [iter(data) for _ in self.chunks]
         return [each["loss"] for each in self.schedule(
-            forward_step_func=self._forward, data_iterator=iter(data),
-            model=[self.model], num_microbatches=len(data),
+            forward_step_func=self._forward,
+            data_iterator=each if len(each) > 1 else each[0],
+            model=self.chunks, num_microbatches=len(data),
             seq_length=self.shape.sequence, micro_batch_size=self.shape.batch,
             forward_only=forward_only)]
 
@@ -362,7 +435,8 @@ class Megatron:
         self.optimizer.step()
 
     def reset(self) -> None:
-        self.model.zero_grad_buffer()
+        for chunk in self.chunks:
+            chunk.zero_grad_buffer()
         self.optimizer.zero_grad()
 
     def step(self, batches) -> list:
@@ -375,18 +449,12 @@ class Megatron:
     def state(self) -> dict:
         """What a training comes to: weights, what the optimizer keeps, and
         the scales of FP8."""
-        found = {n: t for n, t in self.core.state_dict().items()
-                 if isinstance(t, torch.Tensor) and "_extra_state" not in n}
+        found = {}
+        for i, core in enumerate(self.cores):
+            found |= _state_of(core, f"chunk {i}: " if i else "")
         for i, (_, kept) in enumerate(self._kept()):
             found |= {f"optimizer {i} {n}": t for n, t in kept.items()
                       if isinstance(t, torch.Tensor)}
-        for name, module in self.core.named_modules():
-            meta = getattr(module, "fp8_meta", None) or {}
-            for way in ("scaling_fwd", "scaling_bwd"):
-                found |= {f"{name}.{way}.{n}": t for n in
-                          ("scale", "amax_history") if isinstance(
-                              t := getattr(meta.get(way), n, None),
-                              torch.Tensor)}
         return found
 
     def _kept(self):
@@ -400,6 +468,19 @@ class Megatron:
 
     def close(self) -> None:
         self.graphs.detach()
+
+
+def _state_of(core, before: str) -> dict:
+    found = {before + n: t for n, t in core.state_dict().items()
+             if isinstance(t, torch.Tensor) and "_extra_state" not in n}
+    for name, module in core.named_modules():
+        meta = getattr(module, "fp8_meta", None) or {}
+        for way in ("scaling_fwd", "scaling_bwd"):
+            found |= {f"{before}{name}.{way}.{n}": t for n in
+                      ("scale", "amax_history") if isinstance(
+                          t := getattr(meta.get(way), n, None),
+                          torch.Tensor)}
+    return found
 
 
 # ---- who makes the graphs --------------------------------------------------
@@ -456,9 +537,17 @@ class TransformerEngine(Off):
         calculator.init_num_microbatches_calculator(
             0, None, shape.batch * count, shape.batch, 1)
         self.helper = TECudaGraphHelper(
-            [training.model], training.config, shape.sequence, shape.batch,
+            training.chunks, training.config, shape.sequence, shape.batch,
             [training.optimizer])
+        if not shape.gathers:
+            self.helper.create_cudagraphs()
+            return
+        for chunk in training.chunks:
+            chunk.disable_forward_pre_hook(param_sync=False)
         self.helper.create_cudagraphs()
+        for chunk in training.chunks:
+            chunk.enable_forward_pre_hook()
+        self.helper.cuda_graph_set_manual_hooks()
 
     def stats(self) -> dict:
         made = self.helper is not None and sum(
@@ -474,8 +563,8 @@ class Local(Off):
     """Megatron's own graphs of layers, which its schedule makes."""
 
     def stats(self) -> dict:
-        managers = [m.cudagraph_manager for m in self.training.core.modules()
-                    if hasattr(m, "cudagraph_manager")]
+        managers = [m.cudagraph_manager for core in self.training.cores
+                    for m in core.modules() if hasattr(m, "cudagraph_manager")]
         return {"recordings": sum(
             (r.fwd_graph is not None) + (r.bwd_graph is not None)
             for m in managers for r in m.cudagraph_runners)}
@@ -539,10 +628,10 @@ class Hooked(Off):
             self.options["granularity"] = "chunk"
         config = training.config
         ranks = config.expert_model_parallel_size
-        if training.shape.delay:  # which is checked, as Megatron does
+        if training.shape.is_alone:  # which is checked, as Megatron does
             config.expert_model_parallel_size = 2
         self.attached = graphhooks.megatron.attach(
-            training.model, scope=scope, **self.options)
+            training.chunks, scope=scope, **self.options)
         config.expert_model_parallel_size = ranks
         self.stats, self.explain = self.attached.stats, self.attached.explain
 

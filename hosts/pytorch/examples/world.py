@@ -35,8 +35,13 @@ class World:
             torch.cuda.set_device(self.device)
         if self.size > 1:
             cuda = self.device.type == "cuda"
+            # The store may still have what processes said that torchrun has
+            # started before these.
+            store, rank, size = next(torch.distributed.rendezvous("env://"))
+            starts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
             torch.distributed.init_process_group(
-                "nccl" if cuda else "gloo",
+                "nccl" if cuda else "gloo", rank=rank, world_size=size,
+                store=torch.distributed.PrefixStore(f"start {starts}", store),
                 device_id=self.device if cuda else None,
             )
 

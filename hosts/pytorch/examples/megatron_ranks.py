@@ -1,0 +1,556 @@
+#!/usr/bin/env python3
+"""Megatron-Core's models over several ranks: pipelines, experts, tensor and
+data parallelism, each by Megatron's own schedule, with its graphs and with
+those of graphhooks, bit by bit.
+
+    torchrun --nproc-per-node 2 --max-restarts 4 megatron_ranks.py \
+        --out two.jsonl
+    python megatron_ranks.py --out two.jsonl --table
+
+Each row is a way to divide the ranks; it is trained eagerly, and then once for
+each of who makes its graphs.  A row gives a line of JSON when it is done, and
+what the file has is not run again.  A mode that ends the processes, or leaves
+some ranks waiting for others, is a failure of that mode: torchrun starts them
+again, and they go on with the next one.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import gc
+import itertools
+import json
+import os
+import statistics
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import dataclass, field
+
+# Exchanges beside compute need more than one queue, and sums over ranks are to
+# be in one order.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+os.environ.setdefault("NCCL_ALGO", "Ring")
+os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+
+import common
+import megatron_model as megatron
+import options
+import report
+import torch
+
+_WHOLE = ("te", "layer", "chunk")
+_PARTS = ("te", "scope")
+SECONDS = 60  # that a rank which is done waits for the others
+
+
+@dataclass(frozen=True)
+class Row:
+    """A way to divide the ranks, and what is trained so."""
+
+    name: str
+    kind: str
+    modes: tuple  # scope:WORDS for another scope than the kind's
+    ways: dict = field(default_factory=dict)  # fields of Shape
+
+    @property
+    def ranks(self) -> int:
+        """The fewest that it takes."""
+        sizes = {"tensor": 1, "pipeline": 1, "ranks_of_experts": 1,
+                 **self.ways}
+        least = sizes["pipeline"] * max(sizes["tensor"],
+                                        sizes["ranks_of_experts"])
+        shares = self.ways.get("reduces") or self.ways.get("gathers")
+        return least * (2 if shares and sizes["ranks_of_experts"] == 1 else 1)
+
+
+def _rows() -> list[Row]:
+    two = dict(pipeline=2)
+    four = dict(pipeline=4)
+    experts = dict(ranks_of_experts=2)
+    overlap = dict(**experts, overlap=True)
+    subsets = ("te", "scope", "scope:attn", "scope:attn,moe_router")
+    return [
+        Row("PP2", "dense", _WHOLE, two),
+        Row("PP2 VPP2", "dense", _WHOLE, dict(**two, chunks=2)),
+        Row("EP2", "moe", _PARTS, experts),
+        Row("EP2 overlap", "moe", subsets, overlap),
+        Row("TP2 SP", "dense", _WHOLE, dict(tensor=2)),
+        Row("DP2 overlap", "dense", _WHOLE, dict(reduces=True)),
+        Row("DP2 distributed optimizer", "dense", _WHOLE,
+            dict(gathers=True)),
+        Row("EP2 overlap delayed weights", "moe", subsets,
+            dict(**overlap, delay=True)),
+        Row("PP2 uneven tied", "dense", _WHOLE,
+            dict(**two, first=3, tied=True)),
+        Row("PP2 MLA MoE", "mla_moe", _PARTS, two),
+        Row("PP2 VPP2 MoE", "moe", _PARTS, dict(**two, chunks=2)),
+        Row("EP2 capacity", "moe_pad", ("te", "layer", "chunk"), experts),
+        Row("EP2 MLA overlap", "mla_moe", _PARTS, overlap),
+        # Four ranks.
+        Row("PP2 VPP2 EP2 overlap", "moe", subsets,
+            dict(**two, chunks=2, **overlap)),
+        Row("PP2 VPP2 EP2 MLA overlap delayed weights", "mla_moe", _PARTS,
+            dict(**two, chunks=2, **overlap, delay=True)),
+        Row("PP4", "dense", _WHOLE, four),
+        Row("PP4 VPP2", "dense", _WHOLE, dict(**four, chunks=2)),
+        Row("PP2 TP2 SP", "dense", _WHOLE, dict(**two, tensor=2)),
+        Row("PP2 DP2 overlap", "dense", _WHOLE, dict(**two, reduces=True)),
+        Row("PP2 VPP2 DP2 distributed optimizer", "dense", _WHOLE,
+            dict(**two, chunks=2, gathers=True)),
+        Row("TP2 SP EP2", "moe", _PARTS, dict(tensor=2, **experts)),
+    ]
+
+
+ROWS = _rows()
+
+
+def make_parser():
+    parser = options.Parser(description=__doc__.split("\n\n")[0],
+                            formatter_class=options.Help)
+    add = parser.add_argument
+    add("--out", required=True, metavar="FILE",
+        help="a line of JSON for each row; what is there is not run again")
+    add("--table", action="store_true",
+        help="only say what FILE has")  # fmt: skip
+    add("--list", action="store_true", help="only say which rows there are")
+    add("--only", type=lambda text: text.split(","), metavar="ROW,...",
+        help="these rows")  # fmt: skip
+    add("--modes", type=lambda text: text.split("+"), metavar="MODE+...",
+        help="these modes, such as layer+scope:attn")  # fmt: skip
+    add("--budget", type=options.interval, default=0, metavar="S",
+        help="seconds after which no mode is begun; 0: no limit")  # fmt: skip
+    add("--exact", action="store_true",
+        help="only rows that take all of the ranks")  # fmt: skip
+    add("--device", choices=("cuda", "cpu"), default="cuda")
+    add("--spec", choices=("te", "local"), default="te",
+        help="whose modules layers are made of")
+    add("--dtype", choices=("bf16", "fp32"), default="bf16",
+        help="of arithmetic; rows with an overlap take bf16")
+    add("--steps", type=options.positive, default=14, help="optimizer steps")
+    add("--microbatches", type=options.counts, default="8", metavar="N,...",
+        help="of a step; several numbers take turns, without te")
+    add("--layers", type=options.positive, default=8, help="of the model")
+    add("--hidden", type=options.positive, default=1024, help="its width")
+    add("--heads", type=options.positive, default=16, help="of attention")
+    add("--sequence", type=options.positive, default=1024,
+        help="tokens of a sequence")  # fmt: skip
+    add("--batch", type=options.positive, default=1,
+        help="sequences of a microbatch")  # fmt: skip
+    add("--experts", type=options.positive, default=8, help="of a MoE layer")
+    add("--topk", type=options.positive, default=2, help="experts of a token")
+    add("--dropout", type=options.rate, default=0.0)
+    add("--rate", type=options.above_zero, default=1e-3, help="of learning")
+    add("--seed", type=int, default=1, help="of weights and text")
+    add("--text", type=type(options.TEXT), default=options.TEXT,
+        metavar="FILE", help="what is learned, as bytes")  # fmt: skip
+    add("--explain", action="store_true", help="say what was captured")
+    return parser
+
+
+def shape_of(args, row: Row) -> megatron.Shape:
+    names = {f.name for f in dataclasses.fields(megatron.Shape)}
+    given = {n: v for n, v in vars(args).items() if n in names}
+    if row.ways.get("overlap"):
+        given["dtype"] = "bf16"
+    return megatron.Shape(**{**given, "kind": row.kind, **row.ways})
+
+
+# ---- the ranks -------------------------------------------------------------
+
+
+class Lost(Exception):
+    """The ranks no longer go together."""
+
+
+class Ranks:
+    """All of them, and whether they are still together."""
+
+    def __init__(self, world):
+        self.world = world
+        self.beside = torch.distributed.new_group(
+            backend="gloo", timeout=datetime.timedelta(seconds=SECONDS))
+
+    def gather(self, mine) -> list:
+        everyone = [None] * self.world.size
+        try:
+            torch.distributed.all_gather_object(everyone, mine,
+                                                group=self.beside)
+        except RuntimeError as failure:
+            raise Lost(f"rank {self.world.rank} waited {SECONDS} s for the "
+                       "others") from failure
+        return everyone
+
+
+# ---- a training ------------------------------------------------------------
+
+
+def loop(run: common.Run, training, args, world, text) -> None:
+    cuda = world.device.type == "cuda"
+    for step in range(args.steps):
+        count = args.microbatches[step % len(args.microbatches)]
+        batches = text.microbatches(step, count)
+        world.synchronize()
+        torch.distributed.barrier()
+        start = time.perf_counter()
+        losses = training.step(batches)
+        issued = time.perf_counter()
+        world.synchronize()
+        end = time.perf_counter()
+        run.host_ms.append(1e3 * (issued - start))
+        run.step_ms.append(1e3 * (end - start))
+        # Only the last stage of a pipeline has any.
+        run.losses.append(torch.stack(losses).cpu() if losses
+                          else torch.empty(0))
+    run.weights = {name: value.detach().to("cpu", copy=True)
+                   for name, value in training.state().items()}
+    if cuda:
+        run.peak_mib = torch.cuda.max_memory_allocated(world.device) / 2**20
+
+
+def train(run: common.Run, args, row: Row, world, text) -> None:
+    mode, _, scope = run.name.partition(":")
+    shape = shape_of(args, row)
+    if scope:
+        shape = dataclasses.replace(shape, scope=scope)
+    cuda = world.device.type == "cuda"
+    if cuda:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(world.device)
+    training = megatron.Megatron(
+        shape, mode, world.device, number=args.seed, rate=args.rate)
+    try:
+        if mode in megatron.HOOKED:
+            training.graphs.make()
+        loop(run, training, args, world, text)
+        run.stats = training.graphs.stats()
+        run.explained = training.graphs.explain()
+    finally:
+        training.close()
+        del training
+        gc.collect()
+
+
+def attempt(args, row: Row, name: str, world, text) -> common.Run:
+    run = common.Run(name, name.partition(":")[0])
+    try:
+        train(run, args, row, world, text)
+    except Exception as failure:  # the others are still worth it
+        if world.rank == 0 or world.size > 1:
+            traceback.print_exc()
+        said = str(failure).strip() or "no words"
+        run.error = f"{type(failure).__name__}: {said.splitlines()[0]}"
+    return run
+
+
+def settled(run: common.Run) -> float:
+    """Of a step, in ms, when all graphs are there."""
+    return statistics.median(run.step_ms[len(run.step_ms) // 2:])
+
+
+def capture_s(args, run: common.Run) -> float:
+    """What the first steps took beyond as many microbatches of later ones."""
+    each = [t / n for t, n in zip(run.step_ms, itertools.cycle(
+        args.microbatches))]
+    usual = statistics.median(each[len(each) // 2:])
+    return sum(t * (1 - usual / one) for t, one in zip(
+        run.step_ms[:common.FIRST], each)) / 1e3
+
+
+def said_of(args, run: common.Run, first: common.Run) -> dict:
+    """What one rank knows of a run."""
+    if run.error:
+        return {"error": run.error}
+    found = {
+        "differences": report.differences(first, run),
+        "step_ms": settled(run), "host_ms": run.median(run.host_ms),
+        "capture_s": capture_s(args, run), "peak_mib": run.peak_mib,
+        "losses": run.curve()[-1:],
+        "compared": {"losses": sum(len(x) for x in run.losses),
+                     "tensors": len(run.weights)}}
+    stats = {n: run.stats.get(n) for n in (
+        "recordings", "replays", "eager_calls", "refused")}
+    stats["slots"] = [c["slots"] for c in run.stats.get("chunks", ())]
+    return {**found, **stats}
+
+
+def together(each: list[dict], tokens: int) -> dict:
+    """What all ranks say of a run."""
+    errors = {f"rank {i}": one["error"] for i, one in enumerate(each)
+              if "error" in one}
+    if errors:
+        return {"equal": False, "errors": errors}
+    slowest = max(one["step_ms"] for one in each)
+    losses = [x for one in each for x in one["losses"] if x == x]
+    return {
+        "equal": not any(one["differences"] for one in each),
+        "differences": {f"rank {i}": one["differences"] for i, one in
+                        enumerate(each) if one["differences"]},
+        "tokens_per_s": 1e3 * tokens / slowest, "step_ms": slowest,
+        "host_ms": max(one["host_ms"] for one in each),
+        "capture_s": max(one["capture_s"] for one in each),
+        "peak_mib": [one["peak_mib"] for one in each],
+        "final_loss": losses and sum(losses) / len(losses),
+        "compared": [one["compared"] for one in each],
+        **{n: [one[n] for one in each] for n in (
+            "recordings", "replays", "eager_calls", "refused", "slots")}}
+
+
+# ---- rows ------------------------------------------------------------------
+
+
+def tokens_of(args, row: Row, size: int) -> int:
+    """Of a step, on all ranks together; of several counts, their mean."""
+    shape = shape_of(args, row)
+    apart = size // (shape.tensor * shape.pipeline)
+    mean = sum(args.microbatches) / len(args.microbatches)
+    return int(mean * args.batch * args.sequence * apart)
+
+
+def place(text) -> None:
+    """Ranks that run one model together have the same text."""
+    from megatron.core import parallel_state
+
+    text.rank = parallel_state.get_data_parallel_rank()
+    text.ranks = parallel_state.get_data_parallel_world_size()
+
+
+def modes_of(args, row: Row, done) -> list[str]:
+    wanted = [m for m in row.modes if not args.modes or m in args.modes]
+    if len(set(args.microbatches)) > 1:  # whose graphs are of one number
+        wanted = [m for m in wanted if m != "te"]
+    if not megatron.installed("transformer_engine"):
+        wanted = [m for m in wanted if m != "te"]
+    return [m for m in wanted if m not in done]
+
+
+def look(args, row: Row, size: int) -> str:
+    """Why it cannot be had here, or nothing."""
+    if size % row.ranks or args.exact and size != row.ranks:
+        return f"it takes {row.ranks} ranks"
+    try:
+        megatron.look(shape_of(args, row), ())
+    except megatron.Missing as missing:
+        return str(missing)
+    return ""
+
+
+def run_row(args, row: Row, ranks: Ranks, text, done: dict, late) -> bool:
+    """Whether the next one may be begun."""
+    world = ranks.world
+    if any("errors" in said for name, said in done.items() if name == "off"):
+        return True
+    wanted = modes_of(args, row, done)
+    if not wanted and (done or not args.modes):
+        return True
+    megatron.divide(shape_of(args, row))
+    place(text)
+    tokens = tokens_of(args, row, world.size)
+    first = None
+    for name in ["off", *wanted]:
+        if late():
+            return False
+        note(args, world, row, name, {"begun": True})
+        run = attempt(args, row, name, world, text)
+        first = first or run
+        found = together(ranks.gather(said_of(args, run, first)), tokens)
+        if not found["equal"] and "errors" not in found:
+            again = attempt(args, row, "off", world, text)
+            once_more = together(
+                ranks.gather(said_of(args, again, first)), tokens)
+            found["eager_is_equal"] = once_more["equal"]
+        if args.explain and world.rank == 0 and run.explained:
+            print(run.explained, flush=True)
+        run.weights = run.weights if run is first else {}
+        note(args, world, row, name, found)
+        if world.rank == 0:
+            print(f"{row.name}: {name}: {words_of(found)}", file=sys.stderr,
+                  flush=True)
+        if name == "off" and "errors" in found:
+            break
+        if not all(ranks.gather(alive())):
+            raise Lost("the device of a rank is lost")
+    return True
+
+
+def alive() -> bool:
+    try:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
+
+
+def note(args, world, row: Row, name: str, found: dict) -> None:
+    if world.rank == 0:
+        with open(args.out, "a", encoding="utf-8") as out:
+            out.write(json.dumps(
+                {"row": row.name, "mode": name, "ranks": world.size,
+                 "counts": args.microbatches, **found}, default=str) + "\n")
+
+
+def read(args, size: int = 0) -> dict:
+    """By row, what each mode came to; of those that were begun and came to
+    nothing, so much.  `size`: of so many ranks."""
+    rows: dict = {}
+    try:
+        lines = open(args.out, encoding="utf-8").read().splitlines()
+    except FileNotFoundError:
+        return rows
+    for line in lines:
+        try:
+            found = json.loads(line)
+        except ValueError:  # half of one
+            continue
+        if size and (found["ranks"] != size
+                     or found["counts"] != args.microbatches):
+            continue
+        key = found["row"], found["ranks"], str(found["counts"])
+        if found.pop("begun", False):
+            found.update(equal=False, errors={
+                "all": "the processes ended, or some waited for others"})
+            if found["mode"] in rows.get(key, {}):
+                continue  # the eager one, once more
+        rows.setdefault(key, {})[found["mode"]] = found
+    return rows
+
+
+def words_of(found: dict) -> str:
+    if "errors" in found:
+        return "failed: " + "; ".join(
+            f"{who}: {what}" for who, what in found["errors"].items())
+    bits = "equal" if found["equal"] else "UNEQUAL" + (
+        "" if found.get("eager_is_equal") else ", as eager is to itself")
+    return (f"{bits}, {found['tokens_per_s']:,.0f} tokens/s, "
+            f"replays {found['replays']}")
+
+
+HEAD = ["row", "mode", "equal", "tokens/s", "to eager", "step ms", "host ms",
+        "capture s", "peak MiB", "recordings", "replays", "slots",
+        "eager calls"]
+
+
+def table(rows: dict) -> str:
+    lines, notes = [HEAD], []
+    for (row, ranks, counts), modes in rows.items():
+        eager = modes.get("off", {}).get("tokens_per_s")
+        label = f"{row}, {ranks} ranks, {counts}"
+        for name, found in modes.items():
+            if "errors" in found:
+                lines.append([label, name, "failed", *[""] * 10])
+                notes += [f"{label}, {name}, {who}: {what}"
+                          for who, what in found["errors"].items()]
+                continue
+            speed = found["tokens_per_s"]
+            lines.append([
+                label, name, "-" if name == "off" else
+                "yes" if found["equal"] else "NO", f"{speed:,.0f}",
+                f"{speed / eager:.2f}" if eager else "",
+                *(f"{found[n]:.1f}" for n in ("step_ms", "host_ms",
+                                              "capture_s")),
+                "/".join(f"{x:.0f}" for x in found["peak_mib"]),
+                *(_each(found[n]) for n in ("recordings", "replays",
+                                            "slots", "eager_calls"))])
+            notes += [f"{label}, {name}, {who}: {x}" for who, what in
+                      found["differences"].items() for x in what]
+            notes += [f"{label}, {name}, rank {i}: {layer} is not captured: "
+                      f"{why}" for i, refused in enumerate(found["refused"])
+                      for layer, why in (refused or {}).items()]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
+    return "\n".join(["  ".join(
+        c.ljust(w) for c, w in zip(line, widths)).rstrip()
+        for line in lines] + notes)
+
+
+def _each(values: list) -> str:
+    """Of all ranks, once where they are the same."""
+    said = [json.dumps(v) for v in values if v is not None]
+    return said[0] if len(set(said)) == 1 else "/".join(said)
+
+
+def verdict(rows: dict) -> tuple[str, bool]:
+    modes = [found for each in rows.values() for name, found in each.items()
+             if name != "off"]
+    equal = sum(found["equal"] for found in modes)
+    return (f"bitwise equal: {equal} of {len(modes)} trainings in "
+            f"{len(rows)} rows", bool(modes) and equal == len(modes))
+
+
+def run(args, world, text) -> int:
+    warnings.filterwarnings("ignore", module=r"megatron\.")
+    warnings.filterwarnings("ignore", module=r"torch\.distributed")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    ranks = Ranks(world)
+    began = time.monotonic()
+    before = ranks.gather(read(args, world.size))[0]
+
+    def late() -> bool:
+        return bool(args.budget and max(ranks.gather(
+            time.monotonic() - began)) > args.budget)
+
+    for row in ROWS:
+        if args.only and row.name not in args.only:
+            continue
+        why = look(args, row, world.size)
+        if why:
+            if world.rank == 0:
+                print(f"{row.name}: left out: {why}", file=sys.stderr)
+            continue
+        done = before.get((row.name, world.size, str(args.microbatches)), {})
+        try:
+            if not run_row(args, row, ranks, text, done, late):
+                break
+        except Exception as failure:
+            if not isinstance(failure, Lost):
+                traceback.print_exc()
+            print(f"{row.name}: {failure}", file=sys.stderr, flush=True)
+            os._exit(1)  # torchrun ends the others, and starts all again
+    if world.rank:
+        return 0
+    rows = read(args)
+    print(table(rows))
+    words, well = verdict(rows)
+    print(words)
+    return 0 if well else 1
+
+
+def main(argv=None) -> int:
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    if args.list:
+        for row in ROWS:
+            print(f"{row.name}: {row.kind}, {row.ranks} ranks, "
+                  f"{' '.join(row.modes)}")
+        return 0
+    if args.table:
+        rows = read(args)
+        print(table(rows))
+        print(verdict(rows)[0])
+        return 0
+    world = None
+    try:
+        if not megatron.installed("megatron.core"):
+            raise options.Fault("megatron-core is missing; pip install "
+                                "megatron-core")
+        world = common.World(args.device, "")
+        if world.size == 1:
+            raise options.Fault("it trains over several ranks: start it with "
+                                "torchrun --nproc-per-node 2, or 4")
+        return run(args, world, common.Text(args, world))
+    except options.Fault as fault:
+        print(f"{parser.prog}: {fault}", file=sys.stderr)
+        return 2
+    finally:
+        if world is not None:
+            world.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

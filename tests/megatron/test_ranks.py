@@ -1,0 +1,96 @@
+"""hosts/pytorch/examples/megatron_ranks.py, small.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from models import HAS_GPU, torch
+
+pytest.importorskip("megatron.core",
+                    reason="megatron-core is not installed")
+if HAS_GPU:
+    pytest.skip("a GPU for each of two ranks is asked of nobody",
+                allow_module_level=True)
+if not torch.distributed.is_gloo_available():
+    pytest.skip("torch has no gloo", allow_module_level=True)
+
+_SMALL = ("--device cpu --spec local --dtype fp32 --layers 4 --hidden 32 "
+          "--heads 4 --sequence 16 --batch 2 --steps 3 --microbatches 2 "
+          "--experts 4").split()
+STARTER = Path(__file__).with_name("ranks.py")
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """Its status, what it says, and the lines of results that are whole."""
+    out = tmp_path / "out.jsonl"
+
+    def run(*arguments, starts=0, **environment):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", "--standalone",
+             "--nproc-per-node", "2", "--max-restarts", str(starts),
+             str(STARTER), "--out", str(out), *_SMALL, *arguments],
+            env={**os.environ, **environment}, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            said, _ = process.communicate(timeout=200)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        lines = [json.loads(line) for line in out.read_text().splitlines()] \
+            if out.exists() else []
+        return process.returncode, said, {
+            (each["row"], each["mode"]): each for each in lines
+            if "begun" not in each}
+
+    return run
+
+
+def test_rows_are_equal_and_replay_and_are_not_run_again(ranks):
+    status, said, found = ranks(
+        "--only", "PP2 VPP2,EP2 overlap,DP2 overlap", "--modes",
+        "layer+chunk+scope:attn,moe_router")
+    assert status == 0, said
+    assert found.keys() == {
+        *(("PP2 VPP2", m) for m in ("off", "layer", "chunk")),
+        *(("EP2 overlap", m) for m in ("off", "scope:attn,moe_router")),
+        *(("DP2 overlap", m) for m in ("off", "layer", "chunk"))}
+    for (row, mode), one in found.items():
+        assert one["equal"] and one["tokens_per_s"] > 0
+        sizes = [c["losses"] for c in one["compared"]]
+        assert sizes == ([0, 6] if row == "PP2 VPP2" else [6, 6])
+        if mode == "off":
+            continue
+        assert all(one["replays"]) and one["refused"] == [{}, {}]
+        assert all(e.keys() == {"warmup"} for e in one["eager_calls"])
+    assert found["PP2 VPP2", "chunk"]["slots"] == [[2, 2], [2, 1]]
+    assert "bitwise equal: 5 of 5 trainings in 3 rows" in said
+
+    status, said, again = ranks("--only", "PP2 VPP2", "--modes", "layer")
+    assert status == 0 and "bitwise equal: 5 of 5" in said
+    assert again == found
+
+
+def test_a_mode_that_fails_on_one_rank_ends_no_other(ranks):
+    status, said, found = ranks("--only", "PP2", starts=1, FAILS="layer")
+    assert "waited 5 s for the others" in said
+    # The eager one once more, by the processes that came after.
+    assert found.keys() == {("PP2", "off"), ("PP2", "chunk")}
+    assert found["PP2", "chunk"]["equal"]
+    assert "layer, all: the processes ended, or some waited" in said
+    assert "bitwise equal: 1 of 2 trainings" in said
+
+
+def test_what_all_ranks_refuse_is_said(ranks):
+    status, said, found = ranks("--only", "TP2 SP EP2,PP2 MLA MoE")
+    assert "TP2 SP EP2: left out: Megatron's local spec" in said
+    assert "PP2 MLA MoE: left out: Megatron's local spec" in said
