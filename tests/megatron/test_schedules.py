@@ -30,6 +30,7 @@ SECONDS = 300
 SLOTS = {
     "1F1B": [[2], [1]], "1F1B, MoE": [[2], [1]], "1F1B, packed": [[2], [1]],
     "interleaved": [[4, 2], [3, 1]],
+    "interleaved, MoE": [[4, 2], [3, 1]],
     "1F1B, whole chunks": [[2], [1]],
     "interleaved, whole chunks": [[4, 2], [3, 1]],
     "interleaved by threes": [[6, 3], [4, 2]],
@@ -75,7 +76,7 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 7), ("experts", 2, 6), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("pipeline", 2, 8), ("experts", 2, 6), ("pieces", 2, 6), ("partitions", 4, 2),
     ("four", 4, 1)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)

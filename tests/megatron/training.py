@@ -234,6 +234,9 @@ class Training:
         self.core = self.cores[0]
         self.chunks = self.cores if wrap is None else \
             [wrap(core) for core in self.cores]
+        if wrap is not None and len(self.cores) > 1:  # as Megatron's loop
+            self.core.config.no_sync_func = [
+                chunk.no_sync for chunk in self.chunks]
         self.model = self.chunks if len(self.cores) > 1 else self.chunks[0]
         self.train()
         self.attached = None
@@ -340,11 +343,11 @@ def wrapped(**options):
     return wrap
 
 
-def with_buffers(evaluates=False):
+def with_buffers(evaluates=False, counts=COUNTS):
     """DistributedDataParallel's gradients are in buffers of its own."""
     def train(training):
         gathers = training.chunks[0].use_forward_hook
-        for i, count in enumerate(COUNTS):
+        for i, count in enumerate(counts):
             for model in training.chunks:
                 model.zero_grad_buffer()
             training.run(count)

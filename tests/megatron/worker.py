@@ -46,7 +46,9 @@ def trained(divided, kind, scope, counts=COUNTS, **how) -> dict:
     """What a training with graphs comes to, if its bits are those of one
     without."""
     training.divide(**divided)
-    two = compare(lambda t: t.steps(counts), kind, scope, **how)
+    train = training.with_buffers(counts=counts) if "wrap" in how \
+        else lambda t: t.steps(counts)
+    two = compare(train, kind, scope, **how)
     layers = two.cores if "granularity" in how.get("attach", ()) else \
         [layer for core in two.cores for layer in core.decoder.layers]
     return {"passes": 2 * sum(counts) * len(layers),
@@ -174,6 +176,8 @@ CASES = {
         "1F1B, MoE": lambda: trained(PIPELINE, "moe", EXCHANGING),
         "1F1B, packed": lambda: trained(PIPELINE, "dense", "attn", **PACKED),
         "interleaved": lambda: trained(CHUNKS, "dense", "", ROUND),
+        "interleaved, MoE": lambda: trained(
+            CHUNKS, "moe", EXCHANGING, ROUND, wrap=training.wrapped()),
         "interleaved by threes": lambda: trained(
             CHUNKS, "dense", "attn", THREES,
             microbatch_group_size_per_vp_stage=3),

@@ -20,9 +20,13 @@ from .snapshot import GONE
 from .kinds import makes_attributes, slots
 
 # What others write into a config beside what layers read: saving a model of
-# Hugging Face's, and the clocks of Megatron's trainer.
-_NOT_READ = frozenset(("architectures", "dtype", "torch_dtype",
-                       "transformers_version", "timers"))
+# Hugging Face's, and the clocks of Megatron's trainer and what its schedules
+# call, which is bound to all chunks of a model.
+_NOT_READ = frozenset((
+    "architectures", "dtype", "torch_dtype", "transformers_version", "timers",
+    "no_sync_func", "grad_sync_func", "param_sync_func",
+    "finalize_model_grads_func", "grad_scale_func", "moe_grad_scale_func",
+    "mtp_grad_scale_func"))
 _FUNCTION = types.FunctionType
 
 
