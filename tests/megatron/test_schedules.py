@@ -34,13 +34,22 @@ SLOTS = {
     "1F1B, whole chunks": [[2], [1]],
     "interleaved, whole chunks": [[4, 2], [3, 1]],
     "interleaved by threes": [[6, 3], [4, 2]],
-    "no overlap": [[1]] * 2, "slower on one rank": [[1]] * 2,
+    "no overlap": [[1]] * 2,
+    "capacity, layer": [[1]] * 2, "capacity, chunk": [[1]] * 2, "slower on one rank": [[1]] * 2,
     "faster on all": [[1]] * 2, "columns and rows": [[1]] * 2,
     "packed": [[1]] * 2, "contexts of several sizes": [[1]] * 2,
     "contexts, each by its own group": [[1]] * 2,
     "contexts, slower on one": [[1]] * 2,
     "contexts, by no argument": [[1]] * 2,
     "five partitions": [[1]] * 4, "too few banks": [[1]] * 4,
+    "uneven, tied": [[2], [1]], "uneven, tied, whole chunks": [[2], [1]],
+    "parts of a sequence, dense ": [[1]] * 2,
+    "parts of a sequence, dense attn,mlp": [[1]] * 2,
+    "parts of a sequence, moe attn,moe_router,moe_preprocess": [[1]] * 2,
+    "four stages": [[4], [3], [2], [1]],
+    "four stages, interleaved, whole chunks":
+        [[8, 4], [8, 4], [7, 3], [5, 1]],
+    "two stages, parts of a sequence": [[4, 2]] * 2 + [[3, 1]] * 2,
     # A forward begins before the backward beside it.
     "overlap, attn": [[2]] * 2, "overlap, attn,moe_router": [[2]] * 2,
     "overlap, attn,moe_router,moe_preprocess": [[2]] * 2,
@@ -76,8 +85,9 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 8), ("experts", 2, 6), ("pieces", 2, 6), ("partitions", 4, 2),
-    ("four", 4, 1)])
+    ("pipeline", 2, 8), ("experts", 2, 8), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("stages", 2, 5),
+    ("four", 4, 4)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():

@@ -35,6 +35,8 @@ from megatron.core.transformer.moe.moe_logging import (  # noqa: E402
     destroy_moe_metrics_tracker)
 from megatron.core.transformer.moe.moe_utils import (  # noqa: E402
     MoEAuxLossAutoScaler)
+from megatron.core.transformer.transformer_block import (  # noqa: E402
+    TransformerBlockSubmodules, get_num_layers_to_build)
 
 WORDS, LENGTH, BATCH, WIDTH, LAYERS = 64, 16, 2, 32, 2
 COUNTS = [2, 3, 4, 3]
@@ -73,6 +75,23 @@ class Attention(MegatronModule):
                            device=query.device).triu(1)
         scores = scores.masked_fill(later, -10000.0).softmax(-1)
         return torch.einsum("bhqk,kbhd->qbhd", scores, value).flatten(2)
+
+
+class SequenceNorm(torch.nn.LayerNorm):
+    """Of what each rank has of a sequence, which Megatron's own is not for."""
+
+    def __init__(self, config, hidden_size, eps=1e-5, **_):
+        super().__init__(hidden_size, eps)
+        for p in self.parameters():
+            p.sequence_parallel = config.sequence_parallel
+
+
+def with_sequence_norms(layer, config, stage):
+    """A block of such layers."""
+    for name in "input_layernorm", "pre_mlp_layernorm":
+        setattr(layer.submodules, name, SequenceNorm)
+    count = get_num_layers_to_build(config, vp_stage=stage)
+    return TransformerBlockSubmodules([layer] * count, SequenceNorm)
 
 
 def begin(rank: int = 0, size: int = 1, store=None) -> None:
@@ -124,7 +143,7 @@ def config_of(kind: str, **more):
 
 
 def build(kind: str, spec=None, places="rope", stage=None, config=None,
-          **more):
+          tied=False, **more):
     """A model, or the chunk of a pipeline's stage that this process has."""
     if config is None:
         seed()
@@ -136,12 +155,14 @@ def build(kind: str, spec=None, places="rope", stage=None, config=None,
         if kind == "mla":
             spec.submodules.self_attention.submodules.core_attention = \
                 Attention
+    if config.sequence_parallel:
+        spec = with_sequence_norms(spec, config, stage)
     predicts = get_gpt_mtp_block_spec(config, spec, False) \
         if config.mtp_num_layers else None
     ends = dict(ignore_virtual=False, vp_stage=stage)
     return GPTModel(
         config, spec, WORDS, LENGTH, position_embedding_type=places,
-        share_embeddings_and_output_weights=False, mtp_block_spec=predicts,
+        share_embeddings_and_output_weights=tied, mtp_block_spec=predicts,
         pre_process=parallel_state.is_pipeline_first_stage(**ends),
         post_process=parallel_state.is_pipeline_last_stage(**ends),
         vp_stage=stage).to(DEVICE)
@@ -151,7 +172,7 @@ def build_chunks(kind: str, **more) -> list:
     """Those of this process."""
     virtual = parallel_state.get_virtual_pipeline_model_parallel_world_size()
     first = build(kind, stage=None if virtual is None else 0, **more)
-    how = {n: more[n] for n in ("spec", "places") if n in more}
+    how = {n: more[n] for n in ("spec", "places", "tied") if n in more}
     return [first] + [build(kind, stage=i, config=first.config, **how)
                       for i in range(1, virtual or 1)]
 
@@ -332,8 +353,10 @@ def compare(train, kind, scope, eager=("warmup",), **how):
     return two
 
 
-def wrapped(**options):
+def wrapped(finalize=None, **options):
+    """`finalize`: what a schedule ends with."""
     def wrap(core):
+        core.config.finalize_model_grads_func = finalize
         model = DistributedDataParallel(
             core.config, DistributedDataParallelConfig(
                 grad_reduce_in_fp32=True, **options), core)
@@ -352,7 +375,8 @@ def with_buffers(evaluates=False, counts=COUNTS):
                 model.zero_grad_buffer()
             training.run(count)
             for model in training.chunks:
-                model.finish_grad_sync()
+                if model.config.finalize_model_grads_func is None:
+                    model.finish_grad_sync()
                 for p in model.parameters():
                     p.grad = p.main_grad.to(p.dtype)
             training.optimizer.step()

@@ -23,6 +23,7 @@ import conftest  # noqa: F401 - the device, where there is none
 warnings.simplefilter("ignore")
 
 import training  # noqa: E402
+from megatron.core.distributed import finalize_model_grads  # noqa: E402
 from models import torch  # noqa: E402
 from packing import Packed, build_packed  # noqa: E402
 from softclock import Clock  # noqa: E402
@@ -33,6 +34,7 @@ ROUND = [4, 6, 8, 2]  # as Megatron asks: multiples of the stages
 THREES = [3, 6, 8, 3]
 PIPELINE = dict(pipeline_model_parallel_size=2)
 CHUNKS = dict(**PIPELINE, virtual_pipeline_model_parallel_size=2)
+FOUR = dict(pipeline_model_parallel_size=4)
 EXPERTS = dict(expert_model_parallel_size=2)
 TENSOR = dict(tensor_model_parallel_size=2)
 OVERLAP = dict(bf16=True, params_dtype=torch.bfloat16,
@@ -170,6 +172,12 @@ def measured(replays) -> dict:
             "kept": row["kept"], "refused": len(stats["refused"])}
 
 
+def finalized():
+    """Sums over stages and over parts of sequences, as at the end of a
+    schedule."""
+    return training.wrapped(finalize_model_grads)
+
+
 CASES = {
     "pipeline": {
         "1F1B": lambda: trained(PIPELINE, "dense", ""),
@@ -187,6 +195,10 @@ CASES = {
                                    ("interleaved", CHUNKS))}},
     "experts": {
         "no overlap": lambda: trained(EXPERTS, "moe", EXCHANGING),
+        **{f"capacity, {granularity}": lambda granularity=granularity:
+            trained(EXPERTS, "padded", "",
+                    attach={"granularity": granularity} if granularity ==
+                    "chunk" else {}) for granularity in ("layer", "chunk")},
         "slower on one rank": lambda: measured([1.0, 3.0]),
         "faster on all": lambda: measured([1.0, 1.5]),
         **{f"overlap, {scope}": lambda scope=scope: trained(
@@ -201,10 +213,35 @@ CASES = {
         "contexts, slower on one": slower_on_one,
         "contexts, by no argument": lambda: eager_where_refused(
             {"group": "packed_seq_params.group"})},
+    "stages": {
+        "uneven, tied": lambda: trained(
+            PIPELINE, "dense", "", tied=True, num_layers=4,
+            num_layers_in_first_pipeline_stage=1,
+            deallocate_pipeline_outputs=True, wrap=finalized()),
+        "uneven, tied, whole chunks": lambda: trained(
+            PIPELINE, "dense", "", tied=True, num_layers=4,
+            num_layers_in_first_pipeline_stage=1,
+            deallocate_pipeline_outputs=True, wrap=finalized(),
+            attach={"granularity": "chunk"}),
+        **{f"parts of a sequence, {kind} {scope}":
+           lambda kind=kind, scope=scope: trained(
+               TENSOR, kind, scope, **TENSOR, sequence_parallel=True,
+               wrap=finalized())
+           for kind, scope in (("dense", ""), ("dense", "attn,mlp"),
+                               ("moe", EXCHANGING))}},
     "partitions": {
         "five partitions": of_partitions,
         "too few banks": lambda: of_partitions(max_banks=2)},
     "four": {
+        "four stages": lambda: trained(
+            FOUR, "dense", "", [4, 6, 8, 3], wrap=finalized()),
+        "four stages, interleaved, whole chunks": lambda: trained(
+            {**FOUR, "virtual_pipeline_model_parallel_size": 2}, "dense", "",
+            [4, 8, 12, 4], wrap=finalized(),
+            attach={"granularity": "chunk"}),
+        "two stages, parts of a sequence": lambda: trained(
+            {**CHUNKS, **TENSOR}, "dense", "", ROUND, **TENSOR,
+            sequence_parallel=True, wrap=finalized()),
         "overlap, interleaved": lambda: trained(
             {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6, 4],
             **OVERLAP)},

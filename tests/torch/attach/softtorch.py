@@ -120,12 +120,15 @@ class _Collective(_Operation):
     """Of torch.distributed; what it writes, its schema does not say."""
 
     def __init__(self, function, args, kwargs):
-        result = args[0], _lone_work()
-        super().__init__(function, args, kwargs, result)
-        self.result, self.places = result, []
+        work = _lone_work()
+        self._alone = len(function._schema.returns) == 1  # as of all-to-all
+        super().__init__(function, args, kwargs, (args[0], work))
+        self.result = work if self._alone else (args[0], work)
+        self.places = []
 
     def run(self) -> None:
-        self.function(*self.args, **self.kwargs)[-1].wait()
+        result = self.function(*self.args, **self.kwargs)
+        (result if self._alone else result[-1]).wait()
 
 
 def _lone_work():
