@@ -280,6 +280,7 @@ libcore_la_SOURCES = \
 	lib/base/size.h \
 	lib/base/thread.c \
 	lib/base/thread.h \
+	words/exchange.h \
 	words/nearest.c \
 	words/nearest.h
 libcore_la_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBDIR='"$(pkglibdir)"'

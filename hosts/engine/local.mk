@@ -130,7 +130,7 @@ libengine_la_SOURCES = \
 	hosts/engine/device/device.h \
 	hosts/engine/device/exchange.c \
 	hosts/engine/device/exchange.h
-libengine_la_SOURCES += words/nearest.c words/nearest.h
+libengine_la_SOURCES += words/exchange.h words/nearest.c words/nearest.h
 nodist_libengine_la_SOURCES = hosts/engine/kernels/ptx.c
 libengine_la_CPPFLAGS = $(engine_cppflags) -DPKGLIBDIR='"$(pkglibdir)"' \
 	-DPKGDATADIR='"$(pkgdatadir)"' \

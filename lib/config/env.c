@@ -8,8 +8,11 @@
  */
 #include "config.h"
 
+#include <graphhooks/exchange.h>
+
 #include "config/private.h"
 
+#include "words/exchange.h"
 #include "words/nearest.h"
 
 #include <stdarg.h>
@@ -74,12 +77,12 @@ static const struct gh_env_word overlap_words[] = {
     { NULL, NULL },
 };
 
-/* By gh_exchange_kind. */
+/* By gh_exchange_kind; 0 is auto. */
 static const struct gh_env_word exchange_words[] = {
     { "auto", NULL },
-    { "nccl", NULL },
-    { "copy", NULL },
-    { "kernel", NULL },
+#define ROW(id, word) [GH_EXCHANGE_##id] = { #word, NULL },
+    EXCHANGE_KINDS(ROW)
+#undef ROW
     { NULL, NULL },
 };
 

@@ -23,9 +23,9 @@
 
 /* By gh_exchange_kind; AUTO has none of its own. */
 static const struct gh_exchange_ops *const kinds[] = {
-    [GH_EXCHANGE_NCCL] = &gh_exchange_nccl,
-    [GH_EXCHANGE_COPY] = &gh_exchange_copy,
-    [GH_EXCHANGE_KERNEL] = &gh_exchange_kernel,
+#define ROW(id, word) [GH_EXCHANGE_##id] = &gh_exchange_##word,
+    EXCHANGE_KINDS(ROW)
+#undef ROW
 };
 
 static void use_kind(gh_exchange *x, gh_exchange_kind kind)

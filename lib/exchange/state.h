@@ -11,6 +11,8 @@
 #include "comm/nccl.h"
 #include "exchange/exchange.h"
 
+#include "words/exchange.h"
+
 #include <stdbool.h>
 
 /* Copies to peers use so many streams besides the host's. */
@@ -109,9 +111,9 @@ struct gh_exchange_ops {
     bool (*release)(gh_exchange *x, void *stream);
 };
 extern const struct gh_exchange_ops gh_exchange_alone; /* there is one rank */
-extern const struct gh_exchange_ops gh_exchange_nccl;
-extern const struct gh_exchange_ops gh_exchange_copy;
-extern const struct gh_exchange_ops gh_exchange_kernel;
+#define ROW(id, word) extern const struct gh_exchange_ops gh_exchange_##word;
+EXCHANGE_KINDS(ROW)
+#undef ROW
 /* By copies, or by the kernel: their flags are the same, so that ranks need not
  * agree on the kind of a call. */
 extern const struct gh_exchange_ops gh_exchange_auto;

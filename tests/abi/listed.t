@@ -76,23 +76,22 @@ empty "$missing" "lib/plan/modules.def has a row for each GH_MODULE_*, in order"
 [ "$(wc -l < "$scratch/rows")" -ge 11 ]
 ok $? "they were read"
 
-awk '/exchange_words\[\] = / { on = 1; next }
-    /^};/ { on = 0 }
-    on && match($0, /"[a-z]*"/) { print substr($0, RSTART + 1, RLENGTH - 2) }' \
-    "$srcdir/lib/config/env.c" | grep -v '^auto$' > "$scratch/words"
-awk '/ kinds\[\] = / { on = 1; next }
-    /^};/ { on = 0 }
-    on { gsub(/.*gh_exchange_|,.*/, ""); print }' \
-    "$srcdir/lib/exchange/exchange.c" > "$scratch/rows"
-missing=$(diff "$scratch/words" "$scratch/rows")
-empty "$missing" "a word of GRAPHHOOKS_EP_EXCHANGE has a kind, and a kind a word"
-[ "$(wc -l < "$scratch/rows")" -ge 2 ]
-ok $? "they were read, too"
+# A kind of exchange: its value, its row, its ops, and what users read of it.
 sed -n '/^typedef .* gh_exchange_kind;/,/^};/s/^ *GH_EXCHANGE_\([A-Z]*\) = .*/\1/p' \
-    "$srcdir/include/graphhooks/exchange.h" |
-    tr '[:upper:]' '[:lower:]' > "$scratch/kinds"
-missing=$(diff "$scratch/kinds" "$scratch/rows")
-empty "$missing" "each GH_EXCHANGE_* has its ops in lib/exchange/exchange.c"
+    "$srcdir/include/graphhooks/exchange.h" > "$scratch/declared"
+sed -n 's/^ *ROW(\([A-Z]*\), [a-z]*).*/\1/p' "$srcdir/words/exchange.h" \
+    > "$scratch/rows"
+missing=$(diff "$scratch/declared" "$scratch/rows")
+empty "$missing" "words/exchange.h has a row for each GH_EXCHANGE_*, in order"
+[ "$(wc -l < "$scratch/rows")" -ge 3 ]
+ok $? "they were read, too"
+sed -n '/^GH_ENV(EP_EXCHANGE,/,/)$/p' "$srcdir/lib/config/env.def" \
+    > "$scratch/meaning"
+missing=$(sed -n 's/^ *ROW([A-Z]*, \([a-z]*\)).*/\1/p' \
+    "$srcdir/words/exchange.h" | while read -r word; do
+    grep -qw "$word" "$scratch/meaning" || echo "$word"
+done)
+empty "$missing" "EP_EXCHANGE's meaning in env.def names each kind"
 
 sed -n 's/^ *\(GH_REASON_[A-Z_]*\) = [0-9].*/\1/p' \
     "$srcdir/include/graphhooks/session.h" > "$scratch/reasons"

@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "tests/exchange/trader.h"
+#include "words/exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,9 +122,11 @@ static void are_as_few_as_said(struct rank *r, const gh_exchange_stats *stats)
 
 static void test_counted(struct rank *r)
 {
-    static const char *const names[] = { [GH_EXCHANGE_NCCL] = "nccl",
-                                         [GH_EXCHANGE_COPY] = "copy",
-                                         [GH_EXCHANGE_KERNEL] = "kernel" };
+    static const char *const names[] = {
+#define ROW(id, word) [GH_EXCHANGE_##id] = #word,
+        EXCHANGE_KINDS(ROW)
+#undef ROW
+    };
     gh_exchange_stats stats;
     uint64_t sent = 0;
     struct trader t;

@@ -8,6 +8,7 @@
 #include "model/saved.h"
 #include "step/offload_request.h"
 #include "step/pipeline_schedule.h"
+#include "words/exchange.h"
 #include "words/nearest.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ struct row {
 
 #define AT(field) offsetof(struct command, field)
 #define RUN(field) AT(options.field) /* of every run */
+#define EXCHANGE_WORD(id, word) #word "|"
 
 static const struct row table[] = {
     { "--model", KIND_MODEL, 0, 0, 0, "gpt|moe|mla|mamba|hybrid",
@@ -120,7 +122,8 @@ static const struct row table[] = {
       "layers of each part of the pipeline (as even as possible)" },
     { "--ep", KIND_INT, RUN(config.ep), 1, EXCHANGE_RANKS, "N",
       "so many ranks divide the experts, and exchange tokens (1)" },
-    { "--exchange", KIND_WORD, RUN(exchange), 0, 0, "nccl|copy|kernel|auto",
+    { "--exchange", KIND_WORD, RUN(exchange), 0, 0,
+      EXCHANGE_KINDS(EXCHANGE_WORD) "auto",
       "tokens go by the library's exchange (by the engine's sends)" },
     { "--cp", KIND_CP, 0, 1, RANKS_MOST, "N,N,...",
       "how many ranks may share a sequence: as few as its documents need" },

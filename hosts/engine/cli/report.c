@@ -6,6 +6,7 @@
 #include "cli/report.h"
 
 #include "step/pipeline_schedule.h"
+#include "words/exchange.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -183,12 +184,12 @@ const char *report_exchange_kind(gh_exchange_kind kind)
 {
     static const char *const names[] = {
         "unknown",
-        [GH_EXCHANGE_NCCL] = "nccl",
-        [GH_EXCHANGE_COPY] = "copy",
-        [GH_EXCHANGE_KERNEL] = "kernel",
+#define ROW(id, word) [GH_EXCHANGE_##id] = #word,
+        EXCHANGE_KINDS(ROW)
+#undef ROW
     };
 
-    return names[kind <= GH_EXCHANGE_KERNEL ? kind : 0];
+    return names[kind < sizeof(names) / sizeof(names[0]) ? kind : 0];
 }
 
 static void print_exchange(const struct result *result)
