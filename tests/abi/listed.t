@@ -93,6 +93,33 @@ missing=$(sed -n 's/^ *ROW([A-Z]*, \([a-z]*\)).*/\1/p' \
 done)
 empty "$missing" "EP_EXCHANGE's meaning in env.def names each kind"
 
+# An option that nothing reads does nothing.
+# read_by ID FIELD: whether the library or the Python package uses the row.
+read_by()
+{
+    grep -rqE "(\.|->)$2\b|GH_ENV_$1\b" "$srcdir"/lib/*/ --include='*.c' \
+        --exclude-dir=config ||
+        grep -rqE "\"$2\"|GRAPHHOOKS_$1\b" \
+            "$srcdir/hosts/pytorch/graphhooks/torch"
+}
+sed -n 's/^GH_ENV(\([A-Z_]*\), \([a-z_]*\),.*/\1 \2/p' \
+    "$srcdir/lib/config/env.def" > "$scratch/options"
+missing=$(while read -r id field; do
+    read_by "$id" "$field" || echo "$id"
+done < "$scratch/options")
+empty "$missing" "each row of lib/config/env.def is read outside lib/config"
+[ "$(wc -l < "$scratch/options")" -ge 29 ]
+ok $? "those were read, and are at least 29"
+
+# The page that a user reads names each module.
+sed -n '/^The modules are/,/^$/p' "$srcdir/doc/scopes.md" | tr -d '\n' |
+    sed 's/, which stands.*//' | grep -o '`[a-z0-9_]*`' | tr -d '`' \
+    > "$scratch/named"
+sed -n 's/^GH_MODULE_ROW([A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' \
+    "$srcdir/lib/plan/modules.def" > "$scratch/rows"
+missing=$(diff "$scratch/rows" "$scratch/named")
+empty "$missing" "doc/scopes.md lists the modules of modules.def, in order"
+
 sed -n 's/^ *\(GH_REASON_[A-Z_]*\) = [0-9].*/\1/p' \
     "$srcdir/include/graphhooks/session.h" > "$scratch/reasons"
 sed -n 's/^ *\[\(GH_REASON_[A-Z_]*\)\] = .*/\1/p' \
