@@ -147,4 +147,5 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/step/eligibility.py \
 	hosts/pytorch/graphhooks/torch/step/forward_wrapper.py \
 	hosts/pytorch/graphhooks/torch/step/verify.py \
-	hosts/pytorch/graphhooks/values.py
+	hosts/pytorch/graphhooks/values.py \
+	hosts/pytorch/graphhooks/variables.py

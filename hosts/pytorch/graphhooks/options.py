@@ -12,6 +12,7 @@ from typing import Dict, List, Optional
 
 from .errors import unknown
 from .values import text_of
+from .variables import MEANINGS
 
 # Every option is an environment variable of the same name; a variable that is
 # set wins.  A value from the struct's own slots gives the better sentence, so
@@ -23,37 +24,7 @@ _IN_STRUCT = {
     "warmup_steps": "number",
     "max_slots": "number",
 }
-OPTIONS = (
-    "enable",
-    "scope",
-    "granularity",
-    "warmup_steps",
-    "max_slots",
-    "max_banks",
-    "driver",
-    "log",
-    "trace",
-    "check",
-    "check_every",
-    "verify",
-    "nccl",
-    "timeout",
-    "freeze",
-    "plugin_path",
-    "offload",
-    "offload_fraction",
-    "offload_min_bytes",
-    "offload_buffers",
-    "offload_pool_bytes",
-    "offload_keep_bytes",
-    "offload_prefetch",
-    "offload_in_flight",
-    "offload_delay",
-    "offload_apart",
-    "overlap",
-    "ep_exchange",
-    "ep_exchange_small",
-)
+OPTIONS = tuple(MEANINGS)
 
 
 def variable_of(option: str) -> str:

@@ -225,16 +225,6 @@ def test_segments_of_what_is_no_chunk_are_refused(model):
             session.segments("x")
 
 
-def test_the_options_are_the_variables_of_the_README():
-    import re
-
-    from conftest import TOP
-
-    rows = re.findall(r"^\| `GRAPHHOOKS_([A-Z_]+)` \|",
-                      (TOP / "README.md").read_text(), re.M)  # fmt: skip
-    assert {row.lower() for row in rows} == set(OPTIONS)
-
-
 def test_a_variable_wins_over_an_option(model):
     for option, value, other in (
         ("granularity", "chunk", "part"),
