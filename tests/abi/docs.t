@@ -43,6 +43,13 @@ else
     skip "the tables of doc/scopes.md: the graphhooks command was not built"
 fi
 
+# The families.
+sed -n 's/^| `\([a-z0-9_]*\)` | .*/\1/p' doc/families.md | sort \
+    > "$scratch/table"
+for family in plugins/*.c; do basename "$family" .c; done > "$scratch/families"
+missing=$(diff "$scratch/families" "$scratch/table")
+empty "$missing" "doc/families.md has a row for each plugins/*.c"
+
 # The C of what a host's author reads.
 for page in README.md doc/hosts-c.md; do
     awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' $page \

@@ -16,8 +16,11 @@ from harness import (
     scripts,
 )
 
-__all__ = ["PACKAGE", "TOP", "pytest_addoption", "pytest_configure",
-           "scripts"]
+__all__ = ["FAMILIES", "PACKAGE", "TOP", "pytest_addoption",
+           "pytest_configure", "scripts"]
+
+# Each is built from a file of its name.
+FAMILIES = sorted(path.stem for path in (TOP / "plugins").glob("*.c"))
 
 
 @pytest.fixture(scope="session")

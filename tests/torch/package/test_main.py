@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PACKAGE, TOP
+from conftest import FAMILIES, PACKAGE, TOP
 from graphhooks import __main__ as program
 from graphhooks.options import variable_of
 
@@ -34,7 +34,7 @@ def test_info_has_versions_the_library_and_the_drivers(run, api, monkeypatch):
     status, out, _ = run("info")
     assert status == 0
     assert f"{api.version}, ABI 0.5, {api.path}" in out
-    assert "gpt, mamba, mla, stack" in out
+    assert f"families  {', '.join(FAMILIES)}\n" in out
     assert "soft      usable" in out
     assert "/no/such.so not usable: " in out
     assert "\ncuda " in out
