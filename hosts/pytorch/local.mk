@@ -41,6 +41,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/megatron/offload.py \
 	hosts/pytorch/graphhooks/megatron/random.py \
 	hosts/pytorch/graphhooks/megatron/rope.py \
+	hosts/pytorch/graphhooks/megatron/schedule.py \
 	hosts/pytorch/graphhooks/megatron/scope.py \
 	hosts/pytorch/graphhooks/megatron/seam.py \
 	hosts/pytorch/graphhooks/megatron/weights.py \

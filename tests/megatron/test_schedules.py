@@ -43,12 +43,13 @@ SLOTS = {
     "contexts, by no argument": [[1]] * 2,
     "five partitions": [[1]] * 4, "too few banks": [[1]] * 4,
     "uneven, tied": [[2], [1]], "uneven, tied, whole chunks": [[2], [1]],
+    "too few slots": [[1]] * 2,
     "parts of a sequence, dense ": [[1]] * 2,
     "parts of a sequence, dense attn,mlp": [[1]] * 2,
     "parts of a sequence, moe attn,moe_router,moe_preprocess": [[1]] * 2,
     "four stages": [[4], [3], [2], [1]],
-    "four stages, interleaved, whole chunks":
-        [[8, 4], [8, 4], [7, 3], [5, 1]],
+    "four stages, interleaved by sixes, whole chunks":
+        [[12, 6], [11, 5], [9, 4], [7, 3]],
     "two stages, parts of a sequence": [[4, 2]] * 2 + [[3, 1]] * 2,
     # A forward begins before the backward beside it.
     "overlap, attn": [[2]] * 2, "overlap, attn,moe_router": [[2]] * 2,
@@ -86,7 +87,7 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 8), ("experts", 2, 8), ("pieces", 2, 6), ("partitions", 4, 2),
-    ("stages", 2, 5),
+    ("stages", 2, 6),
     ("four", 4, 4)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
@@ -96,6 +97,14 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
         for rank in ranks:
             assert rank["replays"] == rank["passes"] - rank["warmup"], case
         assert [rank["slots"] for rank in ranks] == SLOTS[case], case
+        # Which was known before.
+        known = [rank["schedule"] for rank in ranks if "schedule" in rank]
+        if case == "too few slots":
+            assert known == [[2], [1]]
+            assert [("max_slots is 1, and the schedule has up to 2" in
+                     rank["explained"]) for rank in ranks] == [True, False]
+            continue
+        assert known in (SLOTS[case], []), case
     assert len(found) == count
     for case, kept in ("slower on one rank", False), ("faster on all", True):
         for rank in found.get(case, ()):

@@ -54,9 +54,10 @@ def trained(divided, kind, scope, counts=COUNTS, **how) -> dict:
     layers = two.cores if "granularity" in how.get("attach", ()) else \
         [layer for core in two.cores for layer in core.decoder.layers]
     return {"passes": 2 * sum(counts) * len(layers),
-            "warmup": 2 * two.stats["eager_calls"]["warmup"],
+            "warmup": 2 * sum(two.stats["eager_calls"].values()),
             "replays": two.stats["replays"],
             "recordings": two.stats["recordings"], "layers": len(layers),
+            "schedule": two.stats["schedule"], "explained": two.explained,
             "banks": [len(c["banks"]) for c in two.stats["chunks"]],
             "slots": [c["slots"] for c in two.stats["chunks"]]}
 
@@ -223,6 +224,9 @@ CASES = {
             num_layers_in_first_pipeline_stage=1,
             deallocate_pipeline_outputs=True, wrap=finalized(),
             attach={"granularity": "chunk"}),
+        "too few slots": lambda: trained(
+            PIPELINE, "dense", "", eager=("warmup", "busy"),
+            attach={"max_slots": 1}),
         **{f"parts of a sequence, {kind} {scope}":
            lambda kind=kind, scope=scope: trained(
                TENSOR, kind, scope, **TENSOR, sequence_parallel=True,
@@ -235,10 +239,10 @@ CASES = {
     "four": {
         "four stages": lambda: trained(
             FOUR, "dense", "", [4, 6, 8, 3], wrap=finalized()),
-        "four stages, interleaved, whole chunks": lambda: trained(
+        "four stages, interleaved by sixes, whole chunks": lambda: trained(
             {**FOUR, "virtual_pipeline_model_parallel_size": 2}, "dense", "",
-            [4, 8, 12, 4], wrap=finalized(),
-            attach={"granularity": "chunk"}),
+            [12, 10, 16], microbatch_group_size_per_vp_stage=6,
+            wrap=finalized(), attach={"granularity": "chunk"}),
         "two stages, parts of a sequence": lambda: trained(
             {**CHUNKS, **TENSOR}, "dense", "", ROUND, **TENSOR,
             sequence_parallel=True, wrap=finalized()),

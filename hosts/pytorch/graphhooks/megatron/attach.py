@@ -20,6 +20,7 @@ from .groups import OF_MICROBATCH, group_of
 from .hooks import ParameterHooks
 from .offload import Offloading, words_of as offload_words
 from .random import Generators
+from .schedule import Schedule
 from .scope import AUTO, Settings, has_word
 from .seam import Seam
 
@@ -114,6 +115,8 @@ class Attached:
         self.chunks: list = []  # of graphhooks.attach, one for each
         self._notes = environment.notes_of(config)
         self._quantization = None
+        self.schedule = Schedule(names, config, len(chunks))
+        self._notes += self.schedule.notes(options)
         try:
             self._random = Generators(names)
             self._quantization = Quantization.of(config, self._settings)
@@ -126,8 +129,9 @@ class Attached:
                                               options)
                 options = self._offloading.options if words else options
             for i, chunk in enumerate(chunks):
-                attach_one(names, config, chunk, i if len(chunks) > 1
-                           else None, options)
+                attach_one(names, config, chunk,
+                           i if len(chunks) > 1 else None,
+                           self.schedule.options(i, options))
             self._note_words(names, chunks)
         except BaseException:
             self._take_back()
@@ -222,10 +226,11 @@ class Attached:
                     _add(total.setdefault(key, {}), value)
                 elif isinstance(value, list):  # a row for each scope
                     total[key] = total.get(key, []) + value
-        return {**total, "chunks": each}
+        return {**total, "chunks": each, "schedule": self.schedule.slots}
 
     def explain(self) -> str:
-        return "\n".join([*map(self._in_words, self.chunks), *self._notes])
+        return "\n".join([*map(self._in_words, self.chunks),
+                          *filter(None, [str(self.schedule)]), *self._notes])
 
     def _in_words(self, attached) -> str:
         """What the library says of segments, which it has as layers of any

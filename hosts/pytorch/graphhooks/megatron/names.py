@@ -43,7 +43,8 @@ _NAMES = {
         "get_tensor_model_parallel_group", "get_context_parallel_group",
         "get_tensor_and_context_parallel_group",
         "get_expert_tensor_and_model_parallel_group",
-        "get_tensor_and_data_parallel_group"),
+        "get_tensor_and_data_parallel_group",
+        "get_pipeline_model_parallel_rank"),
     "megatron.core.utils": ("get_attr_wrapped_model",),
 }
 
