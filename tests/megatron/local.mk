@@ -4,6 +4,7 @@
 dist_check_SCRIPTS += tests/megatron/megatron.t
 EXTRA_DIST += \
 	tests/megatron/conftest.py \
+	tests/megatron/late.py \
 	tests/megatron/packing.py \
 	tests/megatron/ranks.py \
 	tests/megatron/softmamba.py \

@@ -54,6 +54,14 @@ SLOTS = {
     # A forward begins before the backward beside it.
     "overlap, attn": [[2]] * 2, "overlap, attn,moe_router": [[2]] * 2,
     "overlap, attn,moe_router,moe_preprocess": [[2]] * 2,
+    "overlap, moe_router": [[2]] * 2,
+    "overlap, moe_router,moe_preprocess": [[2]] * 2,
+    "overlap of dense layers and experts": [[2]] * 2,
+    "overlap of shared experts": [[2]] * 2,
+    "overlap of a sigmoid router": [[2]] * 2,
+    "overlap of buckets": [[2]] * 2,
+    "overlap, delayed weights, attn": [[2]] * 2,
+    "overlap, delayed weights, attn,moe_router,moe_preprocess": [[2]] * 2,
     "overlap, interleaved": [[4, 2]] * 4,
 }
 
@@ -86,7 +94,7 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 8), ("experts", 2, 8), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 8), ("pieces", 2, 6), ("partitions", 4, 2),
     ("stages", 2, 6),
     ("four", 4, 4)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):

@@ -23,6 +23,7 @@ import conftest  # noqa: F401 - the device, where there is none
 warnings.simplefilter("ignore")
 
 import training  # noqa: E402
+from late import put_off  # noqa: E402
 from megatron.core.distributed import finalize_model_grads  # noqa: E402
 from models import torch  # noqa: E402
 from packing import Packed, build_packed  # noqa: E402
@@ -44,17 +45,17 @@ EXCHANGING = "attn,moe_router,moe_preprocess"
 PACKED = dict(make=build_packed, data=Packed)
 
 
-def trained(divided, kind, scope, counts=COUNTS, **how) -> dict:
+def trained(divided, kind, scope, counts=COUNTS, graphs=2, **how) -> dict:
     """What a training with graphs comes to, if its bits are those of one
-    without."""
+    without.  `graphs`: of a layer, one for each direction."""
     training.divide(**divided)
     train = training.with_buffers(counts=counts) if "wrap" in how \
         else lambda t: t.steps(counts)
     two = compare(train, kind, scope, **how)
     layers = two.cores if "granularity" in how.get("attach", ()) else \
         [layer for core in two.cores for layer in core.decoder.layers]
-    return {"passes": 2 * sum(counts) * len(layers),
-            "warmup": 2 * sum(two.stats["eager_calls"].values()),
+    return {"passes": graphs * sum(counts) * len(layers),
+            "warmup": graphs * sum(two.stats["eager_calls"].values()),
             "replays": two.stats["replays"],
             "recordings": two.stats["recordings"], "layers": len(layers),
             "schedule": two.stats["schedule"], "explained": two.explained,
@@ -179,6 +180,13 @@ def finalized():
     return training.wrapped(finalize_model_grads)
 
 
+def late(core):
+    """Attention puts its weight gradients off, as Transformer Engine's."""
+    model = finalized()(core)
+    put_off(core, fused=True)
+    return model
+
+
 CASES = {
     "pipeline": {
         "1F1B": lambda: trained(PIPELINE, "dense", ""),
@@ -205,6 +213,22 @@ CASES = {
         **{f"overlap, {scope}": lambda scope=scope: trained(
             EXPERTS, "moe", scope, **OVERLAP)
            for scope in ("attn", "attn,moe_router", EXCHANGING)}},
+    "overlap": {
+        **{f"overlap, {scope}": lambda scope=scope: trained(
+            EXPERTS, "moe", scope, **OVERLAP)
+           for scope in ("moe_router", "moe_router,moe_preprocess")},
+        **{f"overlap of {what}": lambda kind=kind, more=more: trained(
+            EXPERTS, kind, EXCHANGING, **OVERLAP, **more)
+           for what, kind, more in (
+               ("dense layers and experts", "moe", {"moe_layer_freq": [0, 1]}),
+               ("shared experts", "shared", {}),
+               ("a sigmoid router", "sigmoid", {}),
+               ("buckets", "moe", {"wrap": training.wrapped(
+                   finalize_model_grads, overlap_grad_reduce=True)}))},
+        **{f"overlap, delayed weights, {scope}": lambda scope=scope: trained(
+            EXPERTS, "moe", scope, graphs=3, wrap=late,
+            delay_wgrad_compute=True, **OVERLAP)
+           for scope in ("attn", EXCHANGING)}},
     "pieces": {
         "columns and rows": lambda: trained(
             TENSOR, "dense", "attn,mlp", **TENSOR),
