@@ -91,6 +91,8 @@ libengine_la_SOURCES = \
 	hosts/engine/step/ranks.h \
 	hosts/engine/step/schedule.c \
 	hosts/engine/step/schedule.h \
+	hosts/engine/step/stasher.c \
+	hosts/engine/step/stasher.h \
 	hosts/engine/step/step_graph.c \
 	hosts/engine/step/step_graph.h \
 	hosts/engine/step/text.c \
@@ -122,6 +124,7 @@ libengine_la_SOURCES = \
 	hosts/engine/model/optimizer.h \
 	hosts/engine/model/parts.h \
 	hosts/engine/model/saved.h \
+	hosts/engine/model/stash.h \
 	hosts/engine/model/cp_attention.c \
 	hosts/engine/model/cp_attention.h \
 	hosts/engine/device/comm.c \

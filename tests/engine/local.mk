@@ -67,5 +67,6 @@ dist_check_SCRIPTS += \
 	tests/engine/offload_trace.t \
 	tests/engine/options.t \
 	tests/engine/pipeline.t \
-	tests/engine/ranks.t
+	tests/engine/ranks.t \
+	tests/engine/stash.t
 EXTRA_DIST += tests/engine/several.sh

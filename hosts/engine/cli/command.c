@@ -35,6 +35,7 @@ enum kind {
     KIND_EXCHANGE,
     KIND_MODES,
     KIND_DELAY,
+    KIND_STASH,
     KIND_STREAM
 };
 
@@ -105,6 +106,8 @@ static const struct row table[] = {
       "run each, compare (eager,graph)" },
     { "--offload", KIND_TEXT, RUN(offload), 0, 0, "MODULE,...",
       "what goes to the host in the modes with offload (all modules)" },
+    { "--stash", KIND_STASH, 0, 0, 0, "N%|BYTES",
+      "experts' rows in pages: N % of what the first step needs, or BYTES" },
     { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
@@ -319,6 +322,35 @@ static int set_delay(struct command *command, const struct row *row,
     return 0;
 }
 
+/* Reads pages by need, as 120%, or in bytes, as 4194304 or 4M. */
+static int set_stash(struct command *command, const char *value)
+{
+    static const char units[] = "KMG";
+    struct options *options = &command->options;
+    const char *unit;
+    char *end;
+    unsigned long long number;
+
+    errno = 0;
+    number = strtoull(value, &end, 10);
+    unit = *end != '\0' ? strchr(units, *end) : NULL;
+    options->stash = value;
+    options->stash_bytes = options->stash_percent = 0;
+    if (errno != 0 || !starts_with_digit(value) || number == 0) {
+        return -1;
+    }
+    if (strcmp(end, "%") == 0) {
+        options->stash_percent = (uint32_t)number;
+        return number >= 100 && number <= 10000 ? 0 : -1;
+    }
+    if (unit != NULL && end[1] == '\0' && number < UINT64_C(1) << 32) {
+        options->stash_bytes = (uint64_t)number << 10 * (unit - units + 1);
+        return 0;
+    }
+    options->stash_bytes = number;
+    return *end == '\0' ? 0 : -1;
+}
+
 /* Whether a list such as a|b has the word. */
 static bool is_one_of(const char *word, const char *list)
 {
@@ -416,6 +448,8 @@ static int set_field(struct command *command, const struct row *row,
         return split(value, command, add_mode);
     case KIND_DELAY:
         return set_delay(command, row, value);
+    case KIND_STASH:
+        return set_stash(command, value);
     case KIND_STREAM:
         command->options.legacy = strcmp(value, "legacy") == 0;
         return command->options.legacy || strcmp(value, "own") == 0 ? 0 : -1;

@@ -5,6 +5,8 @@
  */
 #include "cli/command.h"
 
+#include "model/saved.h"
+
 #include <stdio.h>
 
 /* Columns of the widest row of activations. */
@@ -113,7 +115,7 @@ static int check_experts(const struct command *command, char *text,
         if (!config->drop_and_pad && !config->dropless_host &&
             !config->shared_expert && !config->busy_expert &&
             !command->gave_experts && !command->gave_top_k &&
-            config_ep(config) == 1) {
+            command->options.stash == NULL && config_ep(config) == 1) {
             return 0;
         }
         snprintf(text, text_bytes, "--model %s has no layer of experts; %s",
@@ -271,6 +273,40 @@ int command_check_ranks(const struct command *command, char *text,
     return 0;
 }
 
+/* Refuses a stash where it keeps nothing, and where passes would share its
+ * buffers at the same time. */
+static int check_stash(const struct command *command, char *text,
+                       size_t text_bytes)
+{
+    const unsigned stashed = 1u << SAVED_EXPERT_FC1 | 1u << SAVED_MOE_ACT;
+    const struct options *options = &command->options;
+    const char *what = NULL;
+
+    if (options->stash == NULL) {
+        return 0;
+    }
+    if (!command_has_graph(command)) {
+        snprintf(text, text_bytes,
+                 "--stash is for the modes with graphs; add graph to "
+                 "--compare");
+        return -1;
+    }
+    if (options->streams > 1) {
+        what = "--streams: microbatches on one stream share its buffers";
+    } else if (command_has_overlap(command)) {
+        what = "overlap in --compare: one microbatch at a time has its buffers";
+    } else if (options->offload != NULL &&
+               (options->offloaded & stashed) != 0) {
+        what = "expert_fc1 or moe_act in --offload: the stash keeps these";
+    }
+    if (what != NULL) {
+        snprintf(text, text_bytes, "--stash %s and %s; leave one out",
+                 options->stash, what);
+        return -1;
+    }
+    return 0;
+}
+
 int command_check(const struct command *command, char *text, size_t text_bytes)
 {
     const struct options *options = &command->options;
@@ -315,7 +351,8 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
     if (check_offload(command, text, text_bytes) != 0 ||
         check_cp(command, text, text_bytes) != 0 ||
         check_model(command, text, text_bytes) != 0 ||
-        check_experts(command, text, text_bytes) != 0) {
+        check_experts(command, text, text_bytes) != 0 ||
+        check_stash(command, text, text_bytes) != 0) {
         return -1;
     }
     return command_check_ep(command, text, text_bytes) == 0

@@ -180,6 +180,19 @@ static void print_offload(const struct result *result)
     }
 }
 
+static void print_stash(const struct result *result)
+{
+    const gh_stash_stats *stash = &result->stash;
+
+    if (stash->struct_size != 0) {
+        printf("%s: stash: %.1f MiB of pages, and a step needed %.1f at most; "
+               "the worst case is %.1f; %" PRIu64 " of %d steps ran again\n",
+               mode_name(result->mode), mib(stash->bytes),
+               mib(stash->most_bytes), mib(stash->worst_bytes), stash->again,
+               result->steps);
+    }
+}
+
 const char *report_exchange_kind(gh_exchange_kind kind)
 {
     static const char *const names[] = {
@@ -349,6 +362,7 @@ static void print_remarks(const struct command *command,
                    mode_name(results[i].mode), results[i].wgrad_replays);
         }
         print_offload(&results[i]);
+        print_stash(&results[i]);
         if (stats->checks != 0) {
             printf("%s: %" PRIu64 " passes were run both ways; checks that "
                    "failed: %" PRIu64 "\n",

@@ -170,6 +170,19 @@ static void write_overlap(struct json *json, const gh_overlap_stats *overlap)
     json_end(json, '}');
 }
 
+static void write_stash(struct json *json, const gh_stash_stats *stash)
+{
+    json_begin(json, "stash", '{');
+    json_count(json, "bytes", stash->bytes);
+    json_count(json, "page_bytes", stash->page_bytes);
+    json_count(json, "held_bytes", stash->held_bytes);
+    json_count(json, "most_bytes", stash->most_bytes);
+    json_count(json, "worst_bytes", stash->worst_bytes);
+    json_count(json, "refused", stash->refused);
+    json_count(json, "again", stash->again);
+    json_end(json, '}');
+}
+
 static void write_mode(struct json *json, const struct options *options,
                        const struct result *result)
 {
@@ -210,6 +223,9 @@ static void write_mode(struct json *json, const struct options *options,
         }
         if (result->overlap.struct_size != 0) {
             write_overlap(json, &result->overlap);
+        }
+        if (result->stash.struct_size != 0) {
+            write_stash(json, &result->stash);
         }
         json_counts(json, "chunk_slots", result->slots, result->n_chunks);
         json_counts(json, "chunk_slots_used", result->slots_used,

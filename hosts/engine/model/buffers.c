@@ -160,14 +160,20 @@ static void cut_router(struct cutter *cutter, const struct config *config,
                                                         : before->out;
 }
 
-static void cut_moe(const struct keeper *keeper, const struct config *config,
-                    struct moe_buffers *moe)
+/* Whether the stash keeps the experts' rows, and not the sets. */
+static bool rows_are_shared(const struct model *model)
+{
+    return model->stash != NULL && !model->stash_counts;
+}
+
+/* Cuts what has a row for each token that comes to this rank's experts. */
+static void cut_expert_rows(const struct keeper *keeper,
+                            const struct model *model, struct moe_buffers *moe)
 {
     struct cutter *cutter = keeper->cutter;
-    const size_t rows = (size_t)config_rows(config);
+    const struct config *config = &model->config;
+    const struct stash *stash = model->stash;
     const size_t c = (size_t)config->hidden;
-    const size_t choices = rows * (size_t)config->top_k;
-    const size_t slots = (size_t)config_slots(config);
     const size_t room = (size_t)config_room(config);
     const size_t inner = (size_t)config_expert(config);
     struct keeper dispatched = *keeper, experts = *keeper;
@@ -175,6 +181,33 @@ static void cut_moe(const struct keeper *keeper, const struct config *config,
     dispatched.first = keeper->part + 1; /* the part after preprocess */
     dispatched.part = keeper->part + 2;
     experts.first = experts.part = keeper->part + 2;
+
+    if (rows_are_shared(model)) {
+        moe->dispatched = stash->dispatched;
+        moe->wide = stash->wide;
+        moe->gelu = stash->gelu;
+        moe->expert_out = stash->expert_out;
+        moe->d_expert_out = stash->d_expert_out;
+        moe->d_dispatched = stash->d_dispatched;
+        return;
+    }
+    keep(&dispatched, SAVED_EXPERT_FC1, &moe->dispatched, room * c);
+    keep(&experts, SAVED_MOE_ACT, &moe->wide, room * inner);
+    keep(&experts, SAVED_MOE_ACT, &moe->gelu, room * inner);
+    moe->expert_out = cut(cutter, room * c);
+    moe->d_expert_out = cut(cutter, room * c);
+    moe->d_dispatched = cut(cutter, room * c);
+}
+
+static void cut_moe(const struct keeper *keeper, const struct model *model,
+                    struct moe_buffers *moe)
+{
+    struct cutter *cutter = keeper->cutter;
+    const struct config *config = &model->config;
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+    const size_t choices = rows * (size_t)config->top_k;
+    const size_t slots = (size_t)config_slots(config);
 
     moe->counts = cut_ints(cutter, (size_t)config->experts);
     moe->first = cut_ints(cutter, (size_t)config->experts);
@@ -184,15 +217,10 @@ static void cut_moe(const struct keeper *keeper, const struct config *config,
         moe->all_counts = cut_ints(cutter, (size_t)config_ep(config) *
                                                (size_t)config->experts);
     }
-    keep(&dispatched, SAVED_EXPERT_FC1, &moe->dispatched, room * c);
-    keep(&experts, SAVED_MOE_ACT, &moe->wide, room * inner);
-    keep(&experts, SAVED_MOE_ACT, &moe->gelu, room * inner);
-    moe->expert_out = cut(cutter, room * c);
+    cut_expert_rows(keeper, model, moe);
     moe->combined = cut(cutter, choices * c);
     moe->d_prob = cut(cutter, choices);
     moe->d_combined = cut(cutter, choices * c);
-    moe->d_expert_out = cut(cutter, room * c);
-    moe->d_dispatched = cut(cutter, room * c);
     moe->d_norm = cut(cutter, rows * c);
 }
 
@@ -270,7 +298,7 @@ static void cut_part(struct set *set, const struct model *model,
         *buffers = (struct part_buffers){ moe->norm, cut(cutter, n) };
         break;
     case PART_MOE_PREPROCESS:
-        cut_moe(&keeper, config, moe);
+        cut_moe(&keeper, model, moe);
         *buffers = (struct part_buffers){ moe->norm, moe->d_norm };
         break;
     case PART_MOE_DISPATCH:
@@ -431,6 +459,33 @@ static int init_host_counts(struct set *set, const struct model *model)
     return 0;
 }
 
+static int add_entry(struct set *set, const struct model *model,
+                     uint32_t *entry_p)
+{
+    if (model->stash->add(model->stash->user, config_room(&model->config),
+                          entry_p) != 0) {
+        return -1;
+    }
+    set->stash = model->stash;
+    set->entries[set->n_entries++] = *entry_p;
+    return 0;
+}
+
+/* Gives each layer with experts its entries of the stash. */
+static int add_entries(struct set *set, const struct model *model)
+{
+    for (int i = 0; model->stash != NULL && i < model->n_parts; i++) {
+        struct moe_buffers *moe = &set->moe[model->parts[i].layer];
+
+        if (model->parts[i].kind == PART_MOE_EXPERTS &&
+            (add_entry(set, model, &moe->entry) != 0 ||
+             (model->delay_wgrad && add_entry(set, model, &moe->later) != 0))) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 /* Makes the lists of pointers.  Returns -1 when memory ran out. */
 static int make_lists(struct set *set, const struct model *model)
 {
@@ -445,9 +500,10 @@ static int make_lists(struct set *set, const struct model *model)
     set->mamba = calloc(layers, sizeof(*set->mamba));
     set->saved = calloc((size_t)model->n_parts * SAVED_A_PART,
                         sizeof(*set->saved));
-    return set->saved == NULL || set->parts == NULL || set->attn == NULL ||
-                   set->mlp == NULL || set->mla == NULL || set->moe == NULL ||
-                   set->mamba == NULL
+    set->entries = calloc(2 * layers, sizeof(*set->entries));
+    return set->saved == NULL || set->entries == NULL || set->parts == NULL ||
+                   set->attn == NULL || set->mlp == NULL || set->mla == NULL ||
+                   set->moe == NULL || set->mamba == NULL
                ? -1
                : 0;
 }
@@ -484,7 +540,8 @@ int set_init(struct set *set, const struct model *model, struct device *dev)
 
     cut_all(set, model, &cutter);
     set->memory = device_alloc(dev, cutter.used);
-    if (set->memory == NULL || init_host_counts(set, model) != 0) {
+    if (set->memory == NULL || init_host_counts(set, model) != 0 ||
+        add_entries(set, model) != 0) {
         set_free(set);
         return -1;
     }
@@ -495,6 +552,10 @@ int set_init(struct set *set, const struct model *model, struct device *dev)
 
 void set_free(struct set *set)
 {
+    for (int i = 0; i < set->n_entries; i++) {
+        set->stash->remove(set->stash->user, set->entries[i]);
+    }
+    free(set->entries);
     if (set->dev != NULL) {
         device_free(set->dev, set->memory);
         device_free_host(set->dev, set->counts_host);

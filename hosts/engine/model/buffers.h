@@ -12,6 +12,7 @@
 
 #include "model/model.h"
 #include "model/saved.h"
+#include "model/stash.h"
 
 /*
  * rows = batch * seq; c = hidden; everything rows x columns.
@@ -101,6 +102,9 @@ struct moe_buffers {
     float *d_wide;              /* room x inner */
     float *d_logits, *d_shared; /* experts, inner */
     float *d_norm_sum;          /* c: d_norm and what the router adds */
+    uint32_t entry, later; /* of the stash, if there is one: from the forward
+                              to the backward, and from there to the weights'
+                              gradients */
 };
 
 /* For sequences that several ranks share, for the current part: the keys and
@@ -133,6 +137,9 @@ struct part_buffers {
 struct set {
     struct device *dev;
     void *memory;
+    const struct stash *stash; /* where it has entries; NULL: nowhere */
+    int n_entries;
+    uint32_t *entries; /* two for each layer that has experts */
     int *counts_host; /* pinned, of all layers */
     struct part_buffers *parts;
     struct attn_buffers *attn; /* one a layer */

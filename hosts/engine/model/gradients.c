@@ -89,8 +89,10 @@ static void cut_part_gradients(struct set *set, const struct model *model,
         break;
     case PART_MOE_EXPERTS:
         set->moe[part->layer].d_wide =
-            cut(cutter,
-                (size_t)config_room(config) * (size_t)config_expert(config));
+            model->stash != NULL && !model->stash_counts
+                ? model->stash->d_wide
+                : cut(cutter, (size_t)config_room(config) *
+                                  (size_t)config_expert(config));
         break;
     default: /* has no weights */
         break;

@@ -295,6 +295,8 @@ struct model {
     bool delay_wgrad; /* sets keep what weights' gradients are made from */
     unsigned offload; /* bit n: what parts keep of saved_module n is not in the
                          sets, but placed in each pass */
+    const struct stash *stash; /* keeps rows of experts; NULL: nothing does */
+    bool stash_counts; /* sets keep these rows too, as the stash only counts */
     size_t n, n_decay;
     struct range experts; /* this rank's own; none: every rank has all */
     size_t token_w, position_w, head_w, norm_g, norm_b;

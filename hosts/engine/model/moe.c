@@ -99,6 +99,50 @@ static void experts_forward(const struct work *work,
                                              .k = inner });
 }
 
+/* The rows that the stash has to keep: those that there are. */
+static const int *count_rows(const struct work *work,
+                             const struct moe_buffers *buffers)
+{
+    int *count = work->model->stash->count;
+    const int rows = dispatch_all_rows(work, buffers);
+
+    if (rows == config_room(&work->model->config)) {
+        return NULL;
+    }
+    DEVICE_CALL(work->queue.dev, cuMemsetD32Async, device_address(count),
+                (unsigned)rows, 1, work->queue.stream);
+    return count;
+}
+
+/* Pushes what the next pass of these parts reads, or pops it: of the backward,
+ * or, if later, of the weights' gradients. */
+static void stash_rows(const struct work *work,
+                       const struct moe_buffers *buffers, bool wgrad,
+                       bool pushes)
+{
+    const struct stash *stash = work->stashes ? work->model->stash : NULL;
+    const int c = work->model->config.hidden;
+    const int inner = config_expert(&work->model->config);
+    struct stash_move move = {
+        .entry = wgrad ? buffers->later : buffers->entry,
+        .pushes = pushes,
+        .n = wgrad ? 4 : 3,
+        .tensors = { { buffers->dispatched, c },
+                     { buffers->gelu, inner },
+                     { wgrad ? buffers->d_wide : buffers->wide, inner },
+                     { buffers->d_expert_out, c } },
+        .stream = work->queue.stream,
+    };
+
+    if (stash == NULL) {
+        return;
+    }
+    if (pushes) {
+        move.count = count_rows(work, buffers);
+    }
+    stash->move(stash->user, &move);
+}
+
 static void post_forward(const struct work *work,
                          const struct moe_buffers *buffers, float *out)
 {
@@ -130,6 +174,7 @@ void moe_forward(const struct work *work, const struct part *part,
         break;
     case PART_MOE_EXPERTS:
         experts_forward(work, weights, buffers);
+        stash_rows(work, buffers, false, true);
         break;
     case PART_MOE_COMBINE:
         combine_forward(work, buffers);
@@ -283,7 +328,11 @@ void moe_dgrad(const struct work *work, const struct part *part, const float *x,
         dispatch_backward(work, buffers);
         break;
     case PART_MOE_EXPERTS:
+        stash_rows(work, buffers, false, false);
         experts_dgrad(work, weights, buffers);
+        if (work->model->delay_wgrad) {
+            stash_rows(work, buffers, true, true);
+        }
         break;
     case PART_MOE_COMBINE:
         combine_backward(work, buffers);
@@ -304,6 +353,9 @@ void moe_wgrad(const struct work *work, const struct part *part, const float *x)
         router_wgrad(work, weights, buffers, x);
         break;
     case PART_MOE_EXPERTS:
+        if (work->model->delay_wgrad) {
+            stash_rows(work, buffers, true, false);
+        }
         experts_wgrad(work, weights, buffers);
         break;
     default: /* moves tokens and has no weights */

@@ -34,6 +34,7 @@ struct work {
                                 none do */
     struct exchange *ep; /* with the ranks that divide the experts; NULL: none
                             do */
+    bool stashes;        /* rows of experts go to model.stash and back */
     bool whole; /* the work is on all ranks' tokens, in order */
     bool ring; /* keys come around a ring, not all at once */
     const int *positions; /* device: each token's position in its sequence, for

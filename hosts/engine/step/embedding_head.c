@@ -37,6 +37,7 @@ struct work work_of(const struct trainer *trainer, int microbatch)
         .comm = comm_of(trainer, microbatch),
         .ep = ranks_ep(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
+        .stashes = trainer->stashes,
         .positions = positions_of(trainer, microbatch),
     };
 }

@@ -28,6 +28,9 @@ int offload_modules(const struct options *options, unsigned *modules,
 
     if (at == NULL) {
         *modules = (1u << SAVED_MODULES) - 1;
+        if (options->stash != NULL) {
+            *modules &= ~(1u << SAVED_EXPERT_FC1 | 1u << SAVED_MOE_ACT);
+        }
         return 0;
     }
     *modules = 0;
@@ -48,13 +51,18 @@ int offload_modules(const struct options *options, unsigned *modules,
 void offload_describe(const struct options *options,
                       struct offload_request *request)
 {
+    unsigned modules = 0;
     size_t used = 0;
 
     request->text[0] = '\0';
+    (void)offload_modules(options, &modules, request->text,
+                          sizeof(request->text)); /* they were checked */
     for (int i = 0; i < SAVED_MODULES; i++) {
-        used += (size_t)snprintf(request->text + used,
-                                 sizeof(request->text) - used, "%s%s",
-                                 i == 0 ? "" : ",", saved_names[i]);
+        if ((modules & 1u << i) != 0) {
+            used += (size_t)snprintf(request->text + used,
+                                     sizeof(request->text) - used, "%s%s",
+                                     used == 0 ? "" : ",", saved_names[i]);
+        }
     }
     request->desc = (gh_offload_desc){
         .struct_size = sizeof(request->desc),

@@ -79,6 +79,9 @@ struct options {
                                      n */
     const char *exchange; /* by the library: nccl, copy, auto; NULL: by the
                              engine */
+    const char *stash;    /* as it was given; NULL: no stash */
+    uint64_t stash_bytes; /* of pages on each rank; or 0, and */
+    uint32_t stash_percent; /* of what the first step needs */
     bool no_family; /* the library knows layers only by their kinds */
 };
 

@@ -88,6 +88,7 @@ static int run_parts(struct host *host, const struct pass *pass,
         .comm = comm_of(trainer, pass->microbatch),
         .ep = ranks_ep(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
+        .stashes = trainer->stashes,
     };
     const struct segment *segment = pass->segment;
 

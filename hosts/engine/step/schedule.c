@@ -21,6 +21,7 @@
 #include "step/microbatch.h"
 #include "step/overlap.h"
 #include "step/pipeline.h"
+#include "step/stasher.h"
 
 /* Runs a backward, and the delayed gradients whose turn has come. */
 static int backward_and_wgrad(struct trainer *trainer, int microbatch)
@@ -54,6 +55,7 @@ static void begin_chunk(const struct trainer *trainer, struct chunk *chunk,
                         int count)
 {
     pool_begin_step(&chunk->pool);
+    pool_begin_step(&chunk->spare);
     chunk->n_ended = 0;
     for (int i = 0; i < count; i++) {
         chunk->flights[i] = (struct flight){ 0 };
@@ -147,16 +149,72 @@ static int issue_all(struct trainer *trainer, int count)
     return rest_of_wgrad(trainer, count);
 }
 
+/* Runs forwards and backwards.  The library takes part unless the sets keep
+ * what a stash would. */
+static int run_all(struct trainer *trainer, int count)
+{
+    struct host *host = trainer->host;
+    int status;
+
+    if (trainer->takes_spare) {
+        trainer->host = NULL;
+    }
+    begin(trainer, count);
+    status = (trainer->pipeline != NULL ? pipeline_step
+              : trainer->overlaps       ? overlap_step
+                                        : issue_all)(trainer, count);
+    trainer->host = host;
+    return status;
+}
+
+/* Ends the step's use of the stash, and runs the step once more if one on any
+ * rank had too few pages. */
+static int settle(struct trainer *trainer, int count)
+{
+    bool again;
+
+    if (trainer->stasher == NULL) {
+        return 0;
+    }
+    if (schedule_wait(trainer) != 0 ||
+        stasher_ask(trainer->stasher, &again) != 0) {
+        return -1;
+    }
+    if (!again) {
+        return 0;
+    }
+    stasher_stand_aside(trainer->stasher);
+    return run_all(trainer, count) == 0 && schedule_wait(trainer) == 0
+               ? stasher_come_back(trainer->stasher)
+               : -1;
+}
+
+int schedule_wait(struct trainer *trainer)
+{
+    struct ranks *ranks = trainer->options->ranks;
+    const struct exchange *exchange = ranks_ep(ranks);
+
+    if (pipeline_synchronize(trainer) != 0) {
+        return -1;
+    }
+    if (exchange != NULL &&
+        exchange_synchronize(exchange, trainer->streams[0]) != 0) {
+        return -1;
+    }
+    return ranks == NULL ? device_synchronize(trainer->dev, trainer->streams[0])
+                         : comm_synchronize(&ranks->world, trainer->streams[0],
+                                            &ranks->watch);
+}
+
 int schedule_step(struct trainer *trainer, int count)
 {
-    begin(trainer, count);
-    if ((trainer->pipeline != NULL ? pipeline_step
-         : trainer->overlaps       ? overlap_step
-                                   : issue_all)(trainer, count) != 0) {
+    const bool hosted = !trainer->takes_spare;
+
+    if (run_all(trainer, count) != 0 || settle(trainer, count) != 0) {
         return -1;
     }
     optimize(trainer, count);
-    if (trainer->host != NULL && host_end_step(trainer->host) != 0) {
+    if (trainer->host != NULL && hosted && host_end_step(trainer->host) != 0) {
         return -1;
     }
     return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;

@@ -12,4 +12,8 @@
  * trainer->dev->error or in the host's. */
 int schedule_step(struct trainer *trainer, int count);
 
+/* Waits for what was issued, but not for ranks that have failed or do not come.
+ * Returns 0, or -1: dev->error. */
+int schedule_wait(struct trainer *trainer);
+
 #endif

@@ -11,6 +11,7 @@
 #include "step/pipeline.h"
 #include "step/cp_batches.h"
 #include "step/schedule.h"
+#include "step/stasher.h"
 #include "step/step_graph.h"
 
 #include <stdio.h>
@@ -216,24 +217,6 @@ static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
     return result == 0 && dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
-static int wait_for_step(struct trainer *trainer)
-{
-    struct ranks *ranks = trainer->options->ranks;
-    const struct exchange *exchange = ranks_ep(ranks);
-
-    if (pipeline_synchronize(trainer) != 0) {
-        return -1;
-    }
-    if (exchange != NULL &&
-        exchange_synchronize(exchange, trainer->streams[0]) != 0) {
-        return -1;
-    }
-    return ranks == NULL
-               ? device_synchronize(trainer->dev, trainer->streams[0])
-               : comm_synchronize(&ranks->world, trainer->streams[0],
-                                  &ranks->watch);
-}
-
 static int run_step(struct trainer *trainer, struct step_graphs *graphs,
                     const struct text *text, int step, struct result *result)
 {
@@ -248,7 +231,7 @@ static int run_step(struct trainer *trainer, struct step_graphs *graphs,
         return -1;
     }
     issued = milliseconds();
-    if (wait_for_step(trainer) != 0) {
+    if (schedule_wait(trainer) != 0) {
         return -1;
     }
     result->step_ms[step] = milliseconds() - start;
@@ -416,6 +399,7 @@ int train(const struct options *options, struct device *dev,
     struct trainer trainer;
     struct step_graphs graphs = { 0 };
     struct exchanger exchanger = { 0 };
+    struct stasher stasher = { 0 };
     int status = -1;
     size_t before;
 
@@ -437,6 +421,9 @@ int train(const struct options *options, struct device *dev,
     if (exchanger_open(&exchanger, &trainer, mode, error, error_bytes) != 0) {
         goto out;
     }
+    if (stasher_open(&stasher, &trainer, mode, error, error_bytes) != 0) {
+        goto out;
+    }
     if (mode_is_graph(mode)) {
         trainer.host = host_open(&trainer, mode, error, error_bytes);
         if (trainer.host == NULL) {
@@ -455,6 +442,7 @@ int train(const struct options *options, struct device *dev,
         pipeline_say_where(&trainer, error, error_bytes);
     }
     exchanger_stats(&exchanger, &result->exchange);
+    stasher_stats(&stasher, &result->stash);
 
 out:
     if (status != 0 && options->ranks != NULL) {
@@ -469,5 +457,6 @@ out:
     exchanger_close(&exchanger);
     pipeline_close(&trainer);
     trainer_free(&trainer);
+    stasher_close(&stasher);
     return status;
 }

@@ -29,6 +29,7 @@
 #include <graphhooks/offload.h>
 #include <graphhooks/overlap.h>
 #include <graphhooks/session.h>
+#include <graphhooks/stash.h>
 
 #define MAX_REASONS 32 /* more than there are gh_reasons */
 
@@ -56,6 +57,7 @@ struct result {
                                             rank has sent by them to others;
                                             those in graphs are not counted */
     gh_exchange_stats exchange; /* struct_size 0: they are the engine's own */
+    gh_stash_stats stash;       /* struct_size 0: there is none */
     int n_chunks; /* of the stage; 0: no graphs */
     uint64_t slots[MAX_CHUNKS];      /* that the schedule needs */
     uint64_t slots_used[MAX_CHUNKS]; /* that have sets */

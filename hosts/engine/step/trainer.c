@@ -111,7 +111,10 @@ static int make_chunk(struct trainer *trainer, struct chunk *chunk)
                           (size_t)config->hidden * sizeof(float);
 
     model_view_chunk(&chunk->model, &trainer->model, chunk->index);
+    chunk->whole = chunk->model;
+    chunk->whole.offload = 0;
     pool_init(&chunk->pool, &chunk->model, dev);
+    pool_init(&chunk->spare, &chunk->whole, dev);
     chunk->flights = calloc(n, sizeof(*chunk->flights));
     chunk->done = calloc(n, sizeof(CUevent));
     chunk->added = calloc(n, sizeof(CUevent));
@@ -201,6 +204,7 @@ static void free_chunk(struct trainer *trainer, struct chunk *chunk)
     device_free(dev, chunk->x);
     device_free(dev, chunk->d_head);
     pool_free(&chunk->pool);
+    pool_free(&chunk->spare);
     for (int i = 0; i < trainer->n_shapes; i++) {
         free(chunk->saved_bytes[i]);
     }
@@ -265,7 +269,8 @@ int trainer_lease(struct trainer *trainer, int microbatch, CUstream stream)
 {
     struct flight *flight = &trainer->chunk->flights[microbatch];
 
-    flight->pooled = pool_lease(&trainer->chunk->pool);
+    flight->pooled = pool_lease(trainer->takes_spare ? &trainer->chunk->spare
+                                                     : &trainer->chunk->pool);
     if (flight->pooled == NULL) {
         return -1;
     }

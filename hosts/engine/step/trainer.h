@@ -16,6 +16,7 @@
 
 struct host;
 struct pipeline;
+struct stasher;
 
 /* A microbatch under way in a step. */
 struct flight {
@@ -37,6 +38,8 @@ struct chunk {
     struct model shapes[MAX_LENGTHS]; /* the same for each shape */
     size_t *saved_bytes[MAX_LENGTHS]; /* of each shape: set_measure_saved() */
     struct pool pool;
+    struct model whole; /* the model, for sets that keep all rows themselves, */
+    struct pool spare;  /* which steps without a stash take */
 
     /* one for each microbatch of a step */
     struct flight *flights;
@@ -76,6 +79,10 @@ struct trainer {
 
     struct pipeline *pipeline; /* NULL: there is one stage */
     struct host *host; /* in graph mode */
+    struct stasher *stasher; /* NULL: the sets keep all rows */
+    bool stashes;     /* passes of the current step push rows and pop them */
+    bool takes_spare; /* it runs without the library, and with sets that keep
+                         all rows */
 };
 
 /* Makes everything but the host.  Returns 0, or -1: dev->error.  In both cases
