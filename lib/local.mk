@@ -8,6 +8,8 @@ libcore_la_SOURCES = \
 	lib/abi/borders.c \
 	lib/abi/layer.c \
 	lib/abi/loader.c \
+	lib/abi/all_ranks.c \
+	lib/abi/all_ranks.h \
 	lib/abi/bank.c \
 	lib/abi/exchange.c \
 	lib/abi/offload.c \

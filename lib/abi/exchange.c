@@ -8,6 +8,8 @@
 
 #include <graphhooks/exchange.h>
 
+#include "abi/all_ranks.h"
+
 #include "base/error.h"
 #include "base/size.h"
 #include "config/env.h"
@@ -17,7 +19,6 @@
 #include <stdlib.h>
 
 #define KNOWN_FLAGS ((uint32_t)GH_EXCHANGE_IPC)
-#define MOST_RANKS 1024u
 
 static gh_status check_desc(const gh_exchange_desc *desc, gh_error *err)
 {
@@ -27,24 +28,13 @@ static gh_status check_desc(const gh_exchange_desc *desc, gh_error *err)
                        "GH_EXCHANGE_* only, and zero the rest",
                        desc->flags, desc->reserved);
     }
-    if (desc->n_ranks == 0 || desc->n_ranks > MOST_RANKS ||
-        desc->rank >= desc->n_ranks) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_exchange_desc: rank %u of %u: ranks count from 0, "
-                       "up to %u of them",
-                       desc->rank, desc->n_ranks, MOST_RANKS);
-    }
-    if (desc->n_ranks > 1 && desc->comm == NULL && desc->gather == NULL) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_exchange_desc has neither comm nor gather: give one "
-                       "of them, by which ranks find each other");
-    }
     if (desc->window != NULL && desc->window_bytes == 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_desc.window is given, and window_bytes is "
                        "0: say how large it is");
     }
-    return GH_OK;
+    return gh_check_all_ranks("gh_exchange_desc", desc->rank, desc->n_ranks,
+                              desc->comm != NULL || desc->gather != NULL, err);
 }
 
 static gh_status take_desc(const gh_exchange_desc *given,
@@ -69,26 +59,16 @@ static gh_status read_options(const gh_exchange_desc *desc, struct gh_env *env,
                               struct gh_exchange_options *options,
                               gh_error *err)
 {
-    const char *const *envp = desc->environment != NULL ? desc->environment
-                                                        : gh_env_process();
-    gh_status status = gh_env_load(envp, env, err);
+    const struct gh_env_offer offers[] = {
+        { GH_ENV_DRIVER, "gh_exchange_desc.driver", desc->driver },
+        { GH_ENV_NCCL, "gh_exchange_desc.nccl", desc->nccl },
+        { GH_ENV_EP_EXCHANGE, "gh_exchange_desc.kind", desc->kind },
+        { GH_ENV_EP_EXCHANGE_SMALL, "gh_exchange_desc.small", desc->small },
+    };
+    gh_status status =
+        gh_env_load_with(desc->environment, offers,
+                         sizeof(offers) / sizeof(offers[0]), env, err);
 
-    if (status == GH_OK) {
-        status = gh_env_offer(env, GH_ENV_DRIVER, "gh_exchange_desc.driver",
-                              desc->driver, err);
-    }
-    if (status == GH_OK) {
-        status = gh_env_offer(env, GH_ENV_NCCL, "gh_exchange_desc.nccl",
-                              desc->nccl, err);
-    }
-    if (status == GH_OK) {
-        status = gh_env_offer(env, GH_ENV_EP_EXCHANGE, "gh_exchange_desc.kind",
-                              desc->kind, err);
-    }
-    if (status == GH_OK) {
-        status = gh_env_offer(env, GH_ENV_EP_EXCHANGE_SMALL,
-                              "gh_exchange_desc.small", desc->small, err);
-    }
     if (status != GH_OK) {
         return status;
     }
@@ -212,17 +192,6 @@ void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
     }
 }
 
-static gh_status check_free(const gh_exchange *x, const char *call,
-                            gh_error *err)
-{
-    return gh_exchange_is_free(x)
-               ? GH_OK
-               : gh_fail(err, GH_ERR_STATE,
-                         "%s: called from a function of the host's: call it "
-                         "where the library has returned",
-                         call);
-}
-
 gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
                                  gh_error *err)
 {
@@ -237,7 +206,7 @@ gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
                        "gh_exchange_all_to_all: %s is NULL",
                        x == NULL ? "x" : "op");
     }
-    status = check_free(x, "gh_exchange_all_to_all", err);
+    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_all_to_all", err);
     if (status != GH_OK) {
         return status;
     }
@@ -276,7 +245,7 @@ gh_status gh_exchange_release_window(gh_exchange *x, void *stream,
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_release_window: x is NULL");
     }
-    status = check_free(x, "gh_exchange_release_window", err);
+    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_release_window", err);
     if (status != GH_OK) {
         return status;
     }
@@ -294,7 +263,7 @@ gh_status gh_exchange_wait(gh_exchange *x, void *stream, gh_error *err)
     if (x == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "gh_exchange_wait: x is NULL");
     }
-    status = check_free(x, "gh_exchange_wait", err);
+    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_wait", err);
     if (status != GH_OK) {
         return status;
     }

@@ -59,29 +59,18 @@ gh_status gh_session_take_desc(const gh_session_desc *given,
 gh_status gh_session_read_options(const gh_session_desc *desc,
                                   struct gh_env *env, gh_error *err)
 {
-    const char *const *envp =
-        desc->environment != NULL ? desc->environment : gh_env_process();
-    const struct {
-        enum gh_env_id id;
-        const char *label, *value;
-    } words[] = {
+    const struct gh_env_offer words[] = {
         { GH_ENV_SCOPE, "gh_session_desc.scope", desc->scope },
         { GH_ENV_GRANULARITY, "gh_session_desc.granularity",
           desc->granularity },
         { GH_ENV_DRIVER, "gh_session_desc.driver", desc->driver },
     };
-    gh_status status;
+    gh_status status =
+        gh_env_load_with(desc->environment, words,
+                         sizeof(words) / sizeof(words[0]), env, err);
 
-    status = gh_env_load(envp, env, err);
     if (status != GH_OK) {
         return status;
-    }
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        status =
-            gh_env_offer(env, words[i].id, words[i].label, words[i].value, err);
-        if (status != GH_OK) {
-            return status;
-        }
     }
     if (desc->offload != NULL) {
         status = gh_offload_offer(desc->offload, env, err);

@@ -8,6 +8,8 @@
 
 #include <graphhooks/stash.h>
 
+#include "abi/all_ranks.h"
+
 #include "base/error.h"
 #include "base/size.h"
 #include "config/env.h"
@@ -16,7 +18,6 @@
 
 #include <stdlib.h>
 
-#define MOST_RANKS 1024u
 #define PAGE_UNIT 256u
 
 static gh_status check_desc(const gh_stash_desc *desc, gh_error *err)
@@ -27,25 +28,15 @@ static gh_status check_desc(const gh_stash_desc *desc, gh_error *err)
                        "them",
                        desc->flags, desc->reserved);
     }
-    if (desc->n_ranks > MOST_RANKS ||
-        desc->rank >= (desc->n_ranks > 0 ? desc->n_ranks : 1)) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_stash_desc: rank %u of %u: ranks count from 0, up "
-                       "to %u of them",
-                       desc->rank, desc->n_ranks, MOST_RANKS);
-    }
-    if (desc->n_ranks > 1 && desc->comm == NULL && desc->gather == NULL) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_stash_desc has neither comm nor gather: give one of "
-                       "them, by which ranks agree");
-    }
     if (desc->page_bytes % PAGE_UNIT != 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_stash_desc.page_bytes is %llu: give a multiple of "
                        "%u, or 0",
                        (unsigned long long)desc->page_bytes, PAGE_UNIT);
     }
-    return GH_OK;
+    return gh_check_all_ranks("gh_stash_desc", desc->rank,
+                              desc->n_ranks > 0 ? desc->n_ranks : 1,
+                              desc->comm != NULL || desc->gather != NULL, err);
 }
 
 static gh_status take_desc(const gh_stash_desc *given, gh_stash_desc *desc,
@@ -69,17 +60,13 @@ static gh_status take_desc(const gh_stash_desc *given, gh_stash_desc *desc,
 static gh_status read_options(const gh_stash_desc *desc, struct gh_env *env,
                               gh_error *err)
 {
-    const char *const *envp =
-        desc->environment != NULL ? desc->environment : gh_env_process();
-    gh_status status = gh_env_load(envp, env, err);
+    const struct gh_env_offer offers[] = {
+        { GH_ENV_DRIVER, "gh_stash_desc.driver", desc->driver },
+        { GH_ENV_NCCL, "gh_stash_desc.nccl", desc->nccl },
+    };
 
-    if (status == GH_OK) {
-        status = gh_env_offer(env, GH_ENV_DRIVER, "gh_stash_desc.driver",
-                              desc->driver, err);
-    }
-    return status == GH_OK ? gh_env_offer(env, GH_ENV_NCCL,
-                                          "gh_stash_desc.nccl", desc->nccl, err)
-                           : status;
+    return gh_env_load_with(desc->environment, offers,
+                            sizeof(offers) / sizeof(offers[0]), env, err);
 }
 
 static gh_status create(const struct gh_env *env, gh_stash_desc *desc,
@@ -153,12 +140,7 @@ static gh_status check(const gh_stash *stash, const char *call, gh_error *err)
     if (stash == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "%s: stash is NULL", call);
     }
-    return gh_stash_is_free(stash)
-               ? GH_OK
-               : gh_fail(err, GH_ERR_STATE,
-                         "%s: called from a function of the host's: call it "
-                         "where the library has returned",
-                         call);
+    return gh_check_outside(gh_stash_is_free(stash), call, err);
 }
 
 gh_status gh_stash_add(gh_stash *stash, uint32_t rows_most, uint32_t *entry_p,

@@ -259,6 +259,20 @@ gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id, const char *label,
     return gh_env_parse(&row, label, value, env, err);
 }
 
+gh_status gh_env_load_with(const char *const *envp,
+                           const struct gh_env_offer *offers, size_t n,
+                           struct gh_env *env, gh_error *err)
+{
+    gh_status status =
+        gh_env_load(envp != NULL ? envp : gh_env_process(), env, err);
+
+    for (size_t i = 0; i < n && status == GH_OK; i++) {
+        status = gh_env_offer(env, offers[i].id, offers[i].label,
+                              offers[i].value, err);
+    }
+    return status;
+}
+
 gh_status gh_env_offer_count(struct gh_env *env, enum gh_env_id id,
                              const char *label, uint32_t value, gh_error *err)
 {

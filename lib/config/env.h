@@ -149,6 +149,18 @@ gh_status gh_env_load_rows(const struct gh_env_row *rows, size_t n_rows,
 gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id, const char *label,
                        const char *value, gh_error *err);
 
+/* What a host asks for, of the options in the environment. */
+struct gh_env_offer {
+    enum gh_env_id id;
+    const char *label, *value;
+};
+
+/* Loads envp, or the process's environment if that is NULL, and offers what the
+ * host asks for. */
+gh_status gh_env_load_with(const char *const *envp,
+                           const struct gh_env_offer *offers, size_t n,
+                           struct gh_env *env, gh_error *err);
+
 /* Writes the options that are the same on ranks that share a bank, in the order
  * of env.def.  Returns how many they are, at most GH_ENV_COUNT. */
 uint32_t gh_env_settings(const struct gh_env *env, struct gh_setting *settings);
