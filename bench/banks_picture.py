@@ -18,9 +18,9 @@ import os
 import sys
 
 import picture
-from picture import escaped, text
+from picture import text
 
-LEFT, TOP, WIDTH, BAR, GAP = 20, 92, 960, 18, 30  # pixels
+LEFT, TOP, BAR, GAP = 20, 92, 18, 30  # pixels
 NAMES, PLOT, NUMBER = 250, 560, 110  # a bar's name, its axis, its number
 
 MOST = {"memory": 1.05, "packed": 5.0, "select": 450, "torch": None}
@@ -126,21 +126,13 @@ def title(drawn: list) -> str:
 def draw(directory: str) -> str:
     drawn = panels(directory)
     banks = read(directory, "banks.json")
-    head, parts, top = title(drawn), [], TOP
+    parts, top = [], TOP
     for key, heading, bars in drawn:
         parts += panel(key, heading, bars, top)
         top += 12 + len(bars) * BAR + GAP
     sub = (f"{banks['device']}, library {banks['library']}. Medians; the line "
            "is what was predicted at most.")
-    return "\n".join(
-        [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-         f'height="{top - 10:g}" viewBox="0 0 {WIDTH} {top - 10:g}" '
-         'role="img">',
-         f"<title>{escaped(head)}</title>",
-         f"<style>{picture.STYLE}</style>",
-         f'<rect width="{WIDTH}" height="{top - 10:g}" rx="6" class="back"/>',
-         text(20, 34, head, "ink title"), text(20, 56, sub, "dim"),
-         *parts, "</svg>", ""])
+    return picture.page(title(drawn), sub, parts, top - 10)
 
 
 def main(arguments: list[str]) -> int:

@@ -11,14 +11,13 @@ SPDX-License-Identifier: Apache-2.0
 """
 from __future__ import annotations
 
-import json
 import math
 import sys
 
 import picture
-from picture import escaped, line, text
+from picture import line, rule, text
 
-LEFT, TOP, WIDTH, PLOT, HIGH = 76, 96, 960, 840, 330  # pixels
+LEFT, TOP, PLOT, HIGH = 76, 96, 840, 330  # pixels
 
 WAYS = (("bare", "bound", "bare copies, which nobody waits for"),
         ("turns", "layer", "copies in turn"),
@@ -84,8 +83,7 @@ class Plot:
                 ns = digit * 10.0 ** ten
                 if ns <= 10.0 ** self.most:
                     y = self.y(ns)
-                    parts += [f'<line x1="{LEFT}" x2="{LEFT + PLOT}" '
-                              f'y1="{y:g}" y2="{y:g}" class="grid"/>',
+                    parts += [rule(LEFT, LEFT + PLOT, y, "grid"),
                               text(LEFT - 8, y + 4, f"{ns / 1000:g} us",
                                    "dim end")]
         return parts
@@ -95,42 +93,22 @@ class Plot:
         for way, kind, _ in WAYS:
             points = [(self.x(row["bytes_a_peer"]), self.y(row[f"{way}_ns"]))
                       for row in self.rows if f"{way}_ns" in row]
-            path = " ".join(f"{a:g},{b:g}" for a, b in points)
-            parts += [f'<polyline points="{path}" class="way {kind}"/>',
-                      *(f'<circle cx="{a:g}" cy="{b:g}" r="3" '
-                        f'class="{kind}"/>' for a, b in points)]
+            parts += picture.way(points, kind)
         return parts
 
 
 def draw(data: dict) -> str:
     rows = data["in_graphs"]
     plot = Plot(rows)
-    head, height = title(rows), TOP + HIGH + 72
+    height = TOP + HIGH + 72
     sub = (f"One exchange in a graph, by the bytes that go to each peer; "
            f"{data['ranks']} ranks on {data['devices']} {data['device']}.")
-    parts, at = [], 20
-    for way, kind, words in WAYS:
-        if any(f"{way}_ns" in row for row in rows):
-            parts += [f'<rect x="{at}" y="{height - 22}" width="14" height="9" '
-                      f'class="{kind}"/>', text(at + 20, height - 13, words)]
-            at += 40 + 7 * len(words)
-    return "\n".join(
-        [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-         f'height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
-         f"<title>{escaped(head)}</title>", f"<style>{STYLE}</style>",
-         f'<rect width="{WIDTH}" height="{height}" rx="6" class="back"/>',
-         text(20, 34, head, "ink title"), text(20, 56, sub, "dim"),
-         *plot.axes(), *plot.ways(), *parts, "</svg>", ""])
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print(__doc__.split("\n\n")[1].strip(), file=sys.stderr)
-        return 2
-    with open(arguments[0], encoding="utf-8") as file:
-        sys.stdout.write(draw(json.load(file)))
-    return 0
+    keys = picture.legend([(kind, words) for way, kind, words in WAYS
+                           if any(f"{way}_ns" in row for row in rows)],
+                          height - 13)
+    return picture.page(title(rows), sub, [*plot.axes(), *plot.ways(), *keys],
+                        height, STYLE)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(picture.print_of_file(draw, __doc__, sys.argv[1:]))

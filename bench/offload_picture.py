@@ -11,13 +11,12 @@ SPDX-License-Identifier: Apache-2.0
 """
 from __future__ import annotations
 
-import json
 import sys
 
 import picture
-from picture import escaped, text
+from picture import rule, text
 
-LEFT, TOP, WIDTH, PLOT, HIGH = 70, 92, 960, 640, 240  # pixels
+LEFT, TOP, PLOT, HIGH = 70, 92, 640, 240  # pixels
 MOST_X, LEAST_Y, MOST_Y = 1.7, 0.98, 1.22
 
 WAYS = ((("graphs", False), "layer", "a graph per layer"),
@@ -62,8 +61,7 @@ def axes() -> list[str]:
     for i in range(6):
         ratio = 1 + i * 0.04
         kind = "floor" if i == 0 else "grid"
-        parts += [f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{y(ratio):g}" '
-                  f'y2="{y(ratio):g}" class="{kind}"/>',
+        parts += [rule(LEFT, LEFT + PLOT, y(ratio), kind),
                   text(LEFT - 8, y(ratio) + 4, f"{ratio:.2f}", "dim end")]
     parts.append(text(LEFT, TOP + HIGH + 36, "a group's copy, in parts of its "
                       "layer's forward", "dim"))
@@ -73,40 +71,19 @@ def axes() -> list[str]:
 def ways(data: dict) -> list[str]:
     parts = []
     for i, (way, kind, words) in enumerate(WAYS):
-        points = rows_of(data, way)
-        path = " ".join(f"{x(a):g},{y(b):g}" for a, b in points)
-        parts.append(f'<polyline points="{path}" class="way {kind}"/>')
-        parts += [f'<circle cx="{x(a):g}" cy="{y(b):g}" r="3" '
-                  f'class="{kind}"/>' for a, b in points]
-        top = TOP + 20 + 22 * i
-        parts += [f'<rect x="{LEFT + PLOT + 24}" y="{top - 9}" width="14" '
-                  f'height="9" class="{kind}"/>',
-                  text(LEFT + PLOT + 44, top, words)]
+        parts += picture.way([(x(a), y(b)) for a, b in rows_of(data, way)],
+                             kind)
+        parts += picture.mark(LEFT + PLOT + 24, TOP + 20 + 22 * i, kind, words)
     return parts
 
 
 def draw(data: dict) -> str:
-    head, height = title(data), TOP + HIGH + 50
     sub = (f"Step with activations on the host over the same step without, "
            f"medians of one run. {data['device']}, {data['layers']} layers, "
            f"{data['microbatches']} microbatches.")
-    return "\n".join(
-        [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-         f'height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
-         f"<title>{escaped(head)}</title>", f"<style>{STYLE}</style>",
-         f'<rect width="{WIDTH}" height="{height}" rx="6" class="back"/>',
-         text(20, 34, head, "ink title"), text(20, 56, sub, "dim"),
-         *axes(), *ways(data), "</svg>", ""])
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print(__doc__.split("\n\n")[1].strip(), file=sys.stderr)
-        return 2
-    with open(arguments[0], encoding="utf-8") as file:
-        sys.stdout.write(draw(json.load(file)))
-    return 0
+    return picture.page(title(data), sub, axes() + ways(data),
+                        TOP + HIGH + 50, STYLE)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(picture.print_of_file(draw, __doc__, sys.argv[1:]))

@@ -12,13 +12,12 @@ SPDX-License-Identifier: Apache-2.0
 """
 from __future__ import annotations
 
-import json
 import sys
 
 import picture
-from picture import escaped, line, text
+from picture import line, text
 
-LEFT, TOP, WIDTH, PLOT, BAR, ROW = 250, 106, 960, 560, 13, 40  # pixels
+LEFT, TOP, PLOT, BAR, ROW = 250, 106, 560, 13, 40  # pixels
 LANE, LANES_LEFT, LANES = 22, 90, 840
 LAYERS = 2    # of which nodes are shown
 
@@ -165,7 +164,6 @@ def lanes(pair: Pair, top: float) -> list[str]:
 
 def draw(data: dict) -> str:
     pairs = pairs_of(data)
-    head = title(pairs)
     lane_top = TOP + ROW * len(pairs) + 58
     height = lane_top + 2 * (2 * LANE + 26) + 12
     pair = min(pairs, key=lambda one: abs(one.ratio - 1))
@@ -177,24 +175,11 @@ def draw(data: dict) -> str:
              f"{pair.ratio:.2f} of compute, "
              f"{shown(pair) / 1e6:.1f} ms: dark before the dispatch, light "
              "experts, grey weight gradients")
-    return "\n".join(
-        [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-         f'height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
-         f"<title>{escaped(head)}</title>", f"<style>{STYLE}</style>",
-         f'<rect width="{WIDTH}" height="{height}" rx="6" class="back"/>',
-         text(20, 34, head, "ink title"), text(20, 56, sub, "dim"),
-         *bars(pairs, Axis(data)), text(20, lane_top - 26, below, "dim"),
-         *lanes(pair, lane_top), "</svg>", ""])
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print(__doc__.split("\n\n")[1].strip(), file=sys.stderr)
-        return 2
-    with open(arguments[0], encoding="utf-8") as file:
-        sys.stdout.write(draw(json.load(file)))
-    return 0
+    return picture.page(title(pairs), sub,
+                        [*bars(pairs, Axis(data)),
+                         text(20, lane_top - 26, below, "dim"),
+                         *lanes(pair, lane_top)], height, STYLE)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(picture.print_of_file(draw, __doc__, sys.argv[1:]))

@@ -12,6 +12,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -83,6 +84,57 @@ def text(x: float, y: float, words: str, classes: str = "ink") -> str:
 def line(x: float, top: float, bottom: float, classes: str) -> str:
     return (f'<line x1="{x:g}" x2="{x:g}" y1="{top:g}" y2="{bottom:g}" '
             f'class="{classes}"/>')
+
+
+def rule(left: float, right: float, y: float, classes: str) -> str:
+    return (f'<line x1="{left:g}" x2="{right:g}" y1="{y:g}" y2="{y:g}" '
+            f'class="{classes}"/>')
+
+
+def way(points: list[tuple[float, float]], kind: str,
+        dots: bool = True) -> list[str]:
+    """A line through points, and a dot at each."""
+    path = " ".join(f"{x:g},{y:g}" for x, y in points)
+    return [f'<polyline points="{path}" class="way {kind}"/>',
+            *(f'<circle cx="{x:g}" cy="{y:g}" r="3" class="{kind}"/>'
+              for x, y in points if dots)]
+
+
+def mark(x: float, y: float, kind: str, words: str) -> list[str]:
+    """One entry of a legend."""
+    return [f'<rect x="{x:g}" y="{y - 9:g}" width="14" height="9" '
+            f'class="{kind}"/>', text(x + 20, y, words)]
+
+
+def legend(entries: list[tuple[str, str]], y: float) -> list[str]:
+    """Entries of kinds and words, beside each other."""
+    parts, at = [], 20
+    for kind, words in entries:
+        parts += mark(at, y, kind, words)
+        at += 40 + 7 * len(words)
+    return parts
+
+
+def page(head: str, sub: str, parts: list[str], height: float,
+         style: str = STYLE, width: int = WIDTH) -> str:
+    """A picture, with its title and the line below it."""
+    return "\n".join(
+        [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" '
+         f'height="{height:g}" viewBox="0 0 {width} {height:g}" role="img">',
+         f"<title>{escaped(head)}</title>", f"<style>{style}</style>",
+         f'<rect width="{width}" height="{height:g}" rx="6" class="back"/>',
+         text(20, 34, head, "ink title"), text(20, 56, sub, "dim"),
+         *parts, "</svg>", ""])
+
+
+def print_of_file(draw, usage: str, arguments: list[str]) -> int:
+    """The main of a program that draws what one JSON file has."""
+    if len(arguments) != 1:
+        print(usage.split("\n\n")[1].strip(), file=sys.stderr)
+        return 2
+    with open(arguments[0], encoding="utf-8") as file:
+        sys.stdout.write(draw(json.load(file)))
+    return 0
 
 
 class Panel:
@@ -191,9 +243,7 @@ def words_of_case(case: dict) -> tuple[str, str]:
 def picture(results: list[dict]) -> str:
     high = max(len(rows) for *_, rows in panels_of(results)) * BAR + GAP
     bottom = TOP + len(results) * high
-    head = title(results)
-    parts = [text(20, 34, head, "ink title"),
-             text(20, 56, subtitle(results), "dim")]
+    parts = []
     drawn = panels(results)
     for panel in drawn:
         parts += panel.axis(bottom - GAP)
@@ -204,13 +254,7 @@ def picture(results: list[dict]) -> str:
                   text(20, top + 3 * BAR - 2, count, "dim")]
         for panel in drawn:
             parts += panel.case(result, top, i == 0)
-    height = bottom + 6
-    return "\n".join(
-        [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-         f'height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
-         f"<title>{escaped(head)}</title>", f"<style>{STYLE}</style>",
-         f'<rect width="{WIDTH}" height="{height}" rx="6" class="back"/>',
-         *parts, "</svg>", ""])
+    return page(title(results), subtitle(results), parts, bottom + 6)
 
 
 def missing(results: list[dict]) -> list[str]:

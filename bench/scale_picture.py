@@ -12,14 +12,13 @@ SPDX-License-Identifier: Apache-2.0
 """
 from __future__ import annotations
 
-import json
 import math
 import sys
 
 import picture
-from picture import escaped, line, text
+from picture import line, rule, text
 
-LEFT, TOP, WIDTH, PLOT, HIGH, BETWEEN = 56, 116, 960, 256, 230, 54  # pixels
+LEFT, TOP, PLOT, HIGH, BETWEEN = 56, 116, 256, 230, 54  # pixels
 
 WAYS = (("longer_ns", "bound", "the longer of compute and communication"),
         ("fixed_ns", "peer", "fixed order"),
@@ -65,8 +64,7 @@ class Panel:
         while ratio <= self.most:
             kind = "floor" if ratio == 1.0 else "grid"
             y = self.y(ratio)
-            parts += [f'<line x1="{self.left}" x2="{self.left + PLOT}" '
-                      f'y1="{y:g}" y2="{y:g}" class="{kind}"/>',
+            parts += [rule(self.left, self.left + PLOT, y, kind),
                       text(self.left - 8, y + 4, f"{ratio:.2f}", "dim end")]
             ratio = round(ratio + step, 2)
         return parts
@@ -76,11 +74,7 @@ class Panel:
         for key, kind, _ in WAYS:
             points = [(self.x(row["ep"]), self.y(row[key] / row["compute_ns"]))
                       for row in self.rows]
-            path = " ".join(f"{a:g},{b:g}" for a, b in points)
-            parts.append(f'<polyline points="{path}" class="way {kind}"/>')
-            if key != "longer_ns":
-                parts += [f'<circle cx="{a:g}" cy="{b:g}" r="3" '
-                          f'class="{kind}"/>' for a, b in points]
+            parts += picture.way(points, kind, key != "longer_ns")
         return parts
 
 
@@ -93,32 +87,13 @@ def draw(data: dict) -> str:
                     [row for row in rows if row["shape"] == name],
                     max(most, 1.2))
               for i, name in enumerate(names)]
-    head, height = title(rows), TOP + HIGH + 86
+    height = TOP + HIGH + 86
     sub = (f"A run of both chunks over its compute alone, by ranks, below them "
            f"communication over compute. {links}; nodes of {data['costs_of']}.")
-    parts, at = [], 20
-    for _, kind, words in WAYS:
-        parts += [f'<rect x="{at}" y="{height - 22}" width="14" height="9" '
-                  f'class="{kind}"/>', text(at + 20, height - 13, words)]
-        at += 40 + 7 * len(words)
-    return "\n".join(
-        [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
-         f'height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
-         f"<title>{escaped(head)}</title>", f"<style>{STYLE}</style>",
-         f'<rect width="{WIDTH}" height="{height}" rx="6" class="back"/>',
-         text(20, 34, head, "ink title"), text(20, 56, sub, "dim"),
-         *(part for panel in panels for part in panel.axes() + panel.ways()),
-         *parts, "</svg>", ""])
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1:
-        print(__doc__.split("\n\n")[1].strip(), file=sys.stderr)
-        return 2
-    with open(arguments[0], encoding="utf-8") as file:
-        sys.stdout.write(draw(json.load(file)))
-    return 0
+    drawn = [part for panel in panels for part in panel.axes() + panel.ways()]
+    keys = picture.legend([way[1:] for way in WAYS], height - 13)
+    return picture.page(title(rows), sub, drawn + keys, height, STYLE)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(picture.print_of_file(draw, __doc__, sys.argv[1:]))
