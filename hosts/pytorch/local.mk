@@ -47,6 +47,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/megatron/weights.py \
 	hosts/pytorch/graphhooks/model.py \
 	hosts/pytorch/graphhooks/options.py \
+	hosts/pytorch/graphhooks/overlap.py \
 	hosts/pytorch/graphhooks/services.py \
 	hosts/pytorch/graphhooks/session.py \
 	hosts/pytorch/graphhooks/torch/__init__.py \

@@ -48,7 +48,9 @@ EXTRA_DIST += \
 	tests/torch/attach/test_offload.py \
 	tests/torch/attach/test_offsets.py \
 	tests/torch/attach/test_once.py \
+	tests/torch/attach/overlap_worker.py \
 	tests/torch/attach/test_options.py \
+	tests/torch/attach/test_overlap.py \
 	tests/torch/attach/test_order.py \
 	tests/torch/attach/test_outside.py \
 	tests/torch/attach/test_parameters.py \
