@@ -142,5 +142,9 @@ tests_unit_softnccl_comms_t_LDADD = libtap.la libsoftnccl_core.la
 tests_unit_softnccl_stuck_t_SOURCES = tests/unit/softnccl/stuck.c \
 	tests/unit/softnccl/still.c tests/unit/softnccl/still.h
 tests_unit_softnccl_stuck_t_LDADD = libtap.la libsoftnccl_core.la
+kernels_gpu = tests/unit/kernels/gpu.c tests/unit/kernels/gpu.h
+tests_unit_kernels_kernels_t_SOURCES = tests/unit/kernels/kernels.c \
+	$(kernels_gpu)
 tests_unit_kernels_kernels_t_LDADD = $(core_test_libs)
+tests_unit_kernels_stash_t_SOURCES = tests/unit/kernels/stash.c $(kernels_gpu)
 tests_unit_kernels_stash_t_LDADD = $(core_test_libs)

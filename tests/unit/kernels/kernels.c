@@ -8,9 +8,9 @@
  */
 #include "config.h"
 
-#include "driver/driver.h"
 #include "kernels/kernels.h"
 #include "tap/tap.h"
+#include "tests/unit/kernels/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -36,23 +36,6 @@ struct runner {
 };
 
 #define AREA 32768
-
-static uint64_t seed = 1;
-
-static uint32_t draw(uint32_t below)
-{
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(seed >> 33) % below;
-}
-
-static void fill(unsigned char *arena)
-{
-    for (uint64_t i = 0; i < ARENA; i += 4) {
-        uint32_t word = draw(UINT32_MAX);
-
-        memcpy(arena + i, &word, 4);
-    }
-}
 
 static void rebase(struct gh_copy_batch *batch, uint64_t base)
 {
@@ -116,27 +99,8 @@ static bool ref_send(struct gh_send *send)
     return false;
 }
 
-static struct {
-    struct driver drv;
-    bool soft;
-    CUcontext ctx;
-    CUmodule module;
-    CUfunction small, large, compare, few, many, send;
-    CUstream stream;
-    CUdeviceptr arena, verdict;
-} gpu;
-
-static bool works(CUresult result, const char *entry)
-{
-    const char *name = "?";
-
-    if (result == CUDA_SUCCESS) {
-        return true;
-    }
-    gpu.drv.cuGetErrorName(result, &name);
-    return ok(false, "%s returned %s", entry, name);
-}
-#define CALL(entry, args) works(gpu.drv.entry args, #entry)
+static CUfunction small, large, compare, few, many, sends;
+static CUdeviceptr verdict;
 
 /* What is loaded is the very text that the build has packed. */
 static void test_the_text_comes_out_as_it_went_in(void)
@@ -168,69 +132,22 @@ static void test_the_text_comes_out_as_it_went_in(void)
     free(text);
 }
 
-static bool gpu_load(void)
+static bool open_device(char *reason, size_t bytes)
 {
-    char *ptx = gh_kernels_ptx();
-    const bool loaded =
-        CALL(cuModuleLoadData,
-             (&gpu.module, gpu.soft ? (const void *)&gh_kernels_soft : ptx));
-
-    free(ptx);
-    return loaded;
+    return gpu_open(ARENA, reason, bytes) &&
+           gpu_function(&small, gh_copy_batch_kernel(1)) &&
+           gpu_function(&large, gh_copy_batch_kernel(9)) &&
+           gpu_function(&compare, GH_KERNEL_COMPARE) &&
+           gpu_function(&few, gh_offsets_kernel(GH_OFFSETS_SMALL)) &&
+           gpu_function(&many, gh_offsets_kernel(GH_OFFSETS_SMALL + 1)) &&
+           gpu_function(&sends, GH_KERNEL_SEND) &&
+           CALL(cuMemAlloc, (&verdict, sizeof(uint64_t)));
 }
 
-static bool gpu_open(char *reason, size_t bytes)
+static void close_device(void)
 {
-    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
-    const char *soft = getenv("GRAPHHOOKS_SOFTCUDA");
-    const char *path = ".libs/libgraphhooks-softcuda.so";
-    CUdevice device;
-    int count = 0;
-
-    if (driver != NULL && strcmp(driver, "cuda") == 0) {
-        path = "libcuda.so.1";
-    } else if (soft != NULL) {
-        path = soft;
-    }
-    if (driver_load(path, &gpu.drv, reason, bytes) != 0) {
-        return false;
-    }
-    gpu.soft = dlsym(gpu.drv.library, "softcuda_count") != NULL;
-    snprintf(reason, bytes, "%s has no device that works", path);
-    if (gpu.drv.cuInit(0) != CUDA_SUCCESS ||
-        gpu.drv.cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0) {
-        return false;
-    }
-    return CALL(cuDeviceGet, (&device, 0)) &&
-           CALL(cuDevicePrimaryCtxRetain, (&gpu.ctx, device)) &&
-           CALL(cuCtxSetCurrent, (gpu.ctx)) &&
-           gpu_load() &&
-           CALL(cuModuleGetFunction,
-                (&gpu.small, gpu.module, gh_copy_batch_kernel(1))) &&
-           CALL(cuModuleGetFunction,
-                (&gpu.large, gpu.module, gh_copy_batch_kernel(9))) &&
-           CALL(cuModuleGetFunction,
-                (&gpu.compare, gpu.module, GH_KERNEL_COMPARE)) &&
-           CALL(cuModuleGetFunction,
-                (&gpu.few, gpu.module, gh_offsets_kernel(GH_OFFSETS_SMALL))) &&
-           CALL(cuModuleGetFunction,
-                (&gpu.many, gpu.module,
-                 gh_offsets_kernel(GH_OFFSETS_SMALL + 1))) &&
-           CALL(cuModuleGetFunction,
-                (&gpu.send, gpu.module, GH_KERNEL_SEND)) &&
-           CALL(cuStreamCreate, (&gpu.stream, CU_STREAM_NON_BLOCKING)) &&
-           CALL(cuMemAlloc, (&gpu.arena, ARENA)) &&
-           CALL(cuMemAlloc, (&gpu.verdict, sizeof(uint64_t)));
-}
-
-static void gpu_close(void)
-{
-    CALL(cuMemFree, (gpu.verdict));
-    CALL(cuMemFree, (gpu.arena));
-    CALL(cuStreamDestroy, (gpu.stream));
-    CALL(cuModuleUnload, (gpu.module));
-    CALL(cuCtxSetCurrent, (NULL));
-    CALL(cuDevicePrimaryCtxRelease, (0));
+    CALL(cuMemFree, (verdict));
+    gpu_close();
 }
 
 static void gpu_copy(struct gh_copy_batch *batch)
@@ -243,8 +160,8 @@ static void gpu_copy(struct gh_copy_batch *batch)
     blocks = gh_copy_batch_plan(batch);
     if (blocks > 0) {
         CALL(cuLaunchKernel,
-             (batch->n_entries <= GH_COPY_SMALL ? gpu.small : gpu.large, blocks,
-              1, 1, GH_KERNEL_THREADS, 1, 1, 0, gpu.stream, params, NULL));
+             (batch->n_entries <= GH_COPY_SMALL ? small : large, blocks, 1, 1,
+              GH_KERNEL_THREADS, 1, 1, 0, gpu.stream, params, NULL));
     }
     CALL(cuStreamSynchronize, (gpu.stream));
     CALL(cuMemcpyDtoH, (after, gpu.arena, ARENA));
@@ -254,17 +171,17 @@ static void gpu_copy(struct gh_copy_batch *batch)
 static uint64_t gpu_compare(uint64_t a, uint64_t b, uint64_t bytes)
 {
     uint64_t first = UINT64_MAX;
-    uint64_t args[] = { gpu.arena + a, gpu.arena + b, bytes, gpu.verdict };
+    uint64_t args[] = { gpu.arena + a, gpu.arena + b, bytes, verdict };
     void *params[] = { &args[0], &args[1], &args[2], &args[3] };
 
     CALL(cuMemcpyHtoDAsync, (gpu.arena + a, before + a, bytes, gpu.stream));
     CALL(cuMemcpyHtoDAsync, (gpu.arena + b, before + b, bytes, gpu.stream));
-    CALL(cuMemcpyHtoDAsync, (gpu.verdict, &first, sizeof(first), gpu.stream));
+    CALL(cuMemcpyHtoDAsync, (verdict, &first, sizeof(first), gpu.stream));
     CALL(cuLaunchKernel,
-         (gpu.compare, gh_compare_plan(bytes), 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
+         (compare, gh_compare_plan(bytes), 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
           gpu.stream, params, NULL));
     CALL(cuStreamSynchronize, (gpu.stream));
-    CALL(cuMemcpyDtoH, (&first, gpu.verdict, sizeof(first)));
+    CALL(cuMemcpyDtoH, (&first, verdict, sizeof(first)));
     return first;
 }
 
@@ -274,10 +191,9 @@ static void gpu_offsets(struct gh_offsets *offsets)
 
     CALL(cuMemcpyHtoDAsync, (gpu.arena, before, AREA, gpu.stream));
     move_offsets(offsets, gpu.arena);
-    CALL(cuLaunchKernel,
-         (offsets->head.n <= GH_OFFSETS_SMALL ? gpu.few : gpu.many,
-          gh_offsets_plan(offsets), 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
-          gpu.stream, params, NULL));
+    CALL(cuLaunchKernel, (offsets->head.n <= GH_OFFSETS_SMALL ? few : many,
+                          gh_offsets_plan(offsets), 1, 1, GH_KERNEL_THREADS, 1,
+                          1, 0, gpu.stream, params, NULL));
     CALL(cuStreamSynchronize, (gpu.stream));
     CALL(cuMemcpyDtoH, (after, gpu.arena, AREA));
 }
@@ -293,7 +209,7 @@ static bool gpu_send(struct gh_send *send)
     blocks = gh_send_plan(send);
     CALL(cuMemcpyHtoDAsync, (gpu.arena, before, ARENA, gpu.stream));
     for (int i = 0; i < 2; i++) {
-        CALL(cuLaunchKernel, (gpu.send, blocks, 1, 1, GH_SEND_THREADS, 1, 1, 0,
+        CALL(cuLaunchKernel, (sends, blocks, 1, 1, GH_SEND_THREADS, 1, 1, 0,
                               gpu.stream, params, NULL));
     }
     CALL(cuStreamSynchronize, (gpu.stream));
@@ -612,18 +528,17 @@ static void launch_copy(CUdeviceptr dst, CUdeviceptr src)
     void *params[] = { &batch };
 
     CALL(cuLaunchKernel,
-         (gpu.small, gh_copy_batch_plan(&batch), 1, 1, GH_KERNEL_THREADS, 1, 1,
-          0, gpu.stream, params, NULL));
+         (small, gh_copy_batch_plan(&batch), 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
+          gpu.stream, params, NULL));
 }
 
 static void launch_compare(CUdeviceptr a, CUdeviceptr b)
 {
-    uint64_t args[] = { a, b, 64, gpu.verdict };
+    uint64_t args[] = { a, b, 64, verdict };
     void *params[] = { &args[0], &args[1], &args[2], &args[3] };
 
-    CALL(cuLaunchKernel,
-         (gpu.compare, gh_compare_plan(64), 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
-          gpu.stream, params, NULL));
+    CALL(cuLaunchKernel, (compare, gh_compare_plan(64), 1, 1, GH_KERNEL_THREADS,
+                          1, 1, 0, gpu.stream, params, NULL));
 }
 
 /* Another stream writes or reads there at the time. */
@@ -652,7 +567,7 @@ static void test_who_comes_between_is_a_race(void)
     CALL(cuMemsetD8Async, (b + 63, 0, 1, beside));
     is_int(races(), 1, "so is who writes its second");
     launch_compare(a, b);
-    CALL(cuMemcpyDtoDAsync, (b + 4096, gpu.verdict, sizeof(uint64_t), beside));
+    CALL(cuMemcpyDtoDAsync, (b + 4096, verdict, sizeof(uint64_t), beside));
     is_int(races(), 1, "and who reads its word");
     CALL(cuStreamDestroy, (beside));
 }
@@ -719,7 +634,7 @@ static void test_offsets_are_written(const struct runner *on)
 
 static void test_on(const struct runner *on)
 {
-    fill(before);
+    draw_bytes(before, ARENA);
     test_random_batches_are_copied(on);
     test_every_alignment_is_copied(on);
     test_long_ranges_are_copied(on);
@@ -751,7 +666,7 @@ int main(void)
     test_sends_are_planned();
     test_the_word_is_only_lowered();
     test_on(&ref);
-    if (gpu_open(reason, sizeof(reason))) {
+    if (open_device(reason, sizeof(reason))) {
         device.name = gpu.soft ? "software device" : "GPU";
         device.trials = gpu.soft ? 20 : 300;
         test_on(&device);
@@ -760,7 +675,7 @@ int main(void)
         } else {
             skip(7, "only the software device reports races");
         }
-        gpu_close();
+        close_device();
     } else {
         skip(23, "%s", reason);
     }

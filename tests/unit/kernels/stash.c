@@ -9,9 +9,9 @@
  */
 #include "config.h"
 
-#include "driver/driver.h"
 #include "kernels/kernels.h"
 #include "tap/tap.h"
+#include "tests/unit/kernels/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -50,14 +50,6 @@ struct runner {
     void (*rows)(struct gh_stash_rows *rows);
 };
 
-static uint64_t seed = 1;
-
-static uint32_t draw(uint32_t below)
-{
-    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(seed >> 33) % below;
-}
-
 /* ---- the reference ------------------------------------------------------- */
 
 static unsigned char *arena;
@@ -84,74 +76,13 @@ static void ref_rows(struct gh_stash_rows *rows)
 
 /* ---- the driver ---------------------------------------------------------- */
 
-static struct {
-    struct driver drv;
-    bool soft;
-    CUcontext ctx;
-    CUmodule module;
-    CUfunction pages, rows;
-    CUstream stream;
-    CUdeviceptr arena;
-} gpu;
+static CUfunction pages_kernel, rows_kernel;
 
-static bool works(CUresult result, const char *entry)
+static bool open_device(char *reason, size_t bytes)
 {
-    const char *name = "?";
-
-    if (result == CUDA_SUCCESS) {
-        return true;
-    }
-    gpu.drv.cuGetErrorName(result, &name);
-    return ok(false, "%s returned %s", entry, name);
-}
-#define CALL(entry, args) works(gpu.drv.entry args, #entry)
-
-static bool gpu_open(char *reason, size_t bytes)
-{
-    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
-    const char *soft = getenv("GRAPHHOOKS_SOFTCUDA");
-    const char *path = ".libs/libgraphhooks-softcuda.so";
-    char *ptx = gh_kernels_ptx();
-    CUdevice device;
-    bool opened;
-    int count = 0;
-
-    if (driver != NULL && strcmp(driver, "cuda") == 0) {
-        path = "libcuda.so.1";
-    } else if (soft != NULL) {
-        path = soft;
-    }
-    if (driver_load(path, &gpu.drv, reason, bytes) != 0) {
-        free(ptx);
-        return false;
-    }
-    gpu.soft = dlsym(gpu.drv.library, "softcuda_count") != NULL;
-    snprintf(reason, bytes, "%s has no device that works", path);
-    opened =
-        gpu.drv.cuInit(0) == CUDA_SUCCESS &&
-        gpu.drv.cuDeviceGetCount(&count) == CUDA_SUCCESS && count != 0 &&
-        CALL(cuDeviceGet, (&device, 0)) &&
-        CALL(cuDevicePrimaryCtxRetain, (&gpu.ctx, device)) &&
-        CALL(cuCtxSetCurrent, (gpu.ctx)) &&
-        CALL(cuModuleLoadData,
-             (&gpu.module, gpu.soft ? (const void *)&gh_kernels_soft : ptx)) &&
-        CALL(cuModuleGetFunction,
-             (&gpu.pages, gpu.module, GH_KERNEL_STASH_PAGES)) &&
-        CALL(cuModuleGetFunction,
-             (&gpu.rows, gpu.module, GH_KERNEL_STASH_ROWS)) &&
-        CALL(cuStreamCreate, (&gpu.stream, CU_STREAM_NON_BLOCKING)) &&
-        CALL(cuMemAlloc, (&gpu.arena, ARENA));
-    free(ptx);
-    return opened;
-}
-
-static void gpu_close(void)
-{
-    CALL(cuMemFree, (gpu.arena));
-    CALL(cuStreamDestroy, (gpu.stream));
-    CALL(cuModuleUnload, (gpu.module));
-    CALL(cuCtxSetCurrent, (NULL));
-    CALL(cuDevicePrimaryCtxRelease, (0));
+    return gpu_open(ARENA, reason, bytes) &&
+           gpu_function(&pages_kernel, GH_KERNEL_STASH_PAGES) &&
+           gpu_function(&rows_kernel, GH_KERNEL_STASH_ROWS);
 }
 
 static void gpu_load(void)
@@ -178,7 +109,7 @@ static void gpu_pages(const struct gh_stash_pages *pages)
     struct gh_stash_pages copy = *pages;
     void *params[] = { &copy };
 
-    CALL(cuLaunchKernel, (gpu.pages, 1, 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
+    CALL(cuLaunchKernel, (pages_kernel, 1, 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
                           gpu.stream, params, NULL));
 }
 
@@ -188,7 +119,7 @@ static void gpu_rows(struct gh_stash_rows *rows)
     uint32_t x, y;
 
     gh_stash_plan(rows, (ROWS_MOST + PAGE_ROWS - 1) / PAGE_ROWS, &x, &y);
-    CALL(cuLaunchKernel, (gpu.rows, x, y, 1, GH_KERNEL_THREADS, 1, 1, 0,
+    CALL(cuLaunchKernel, (rows_kernel, x, y, 1, GH_KERNEL_THREADS, 1, 1, 0,
                           gpu.stream, params, NULL));
 }
 
@@ -255,11 +186,7 @@ static void begin(const struct runner *on, uint32_t n_pages)
 {
     struct gh_stash_state state = { .n_pages = n_pages, .n_free = n_pages };
 
-    for (uint64_t i = 0; i < ARENA; i += 4) {
-        const uint32_t word = draw(UINT32_MAX);
-
-        memcpy(before + i, &word, 4);
-    }
+    draw_bytes(before, ARENA);
     memcpy(before + STATE, &state, sizeof(state));
     for (uint32_t i = 0; i < n_pages; i++) {
         memcpy(before + STATE + sizeof(state) + i * sizeof(i), &i, sizeof(i));
@@ -599,7 +526,7 @@ int main(void)
     ref.base = (uintptr_t)arena;
     test_the_grid();
     test_on(&ref);
-    if (gpu_open(reason, sizeof(reason))) {
+    if (open_device(reason, sizeof(reason))) {
         device.name = gpu.soft ? "software device" : "GPU";
         device.base = gpu.arena;
         test_on(&device);
