@@ -19,18 +19,6 @@ files()
 }
 files > "$scratch/files"
 
-# The README's variables.
-if [ -x "${builddir:?}/graphhooks" ]; then
-    "$builddir/graphhooks" env --markdown > "$scratch/table"
-    sed -n '/^## Environment/,/^## [^E]/p' README.md | grep '^|' \
-        > "$scratch/readme"
-    cmp -s "$scratch/table" "$scratch/readme"
-    ok $? "README's table of variables is graphhooks env --markdown"
-    diff "$scratch/table" "$scratch/readme" | diag
-else
-    skip "README's table of variables: the graphhooks command was not built"
-fi
-
 # The rules of scopes.
 if [ -x "${builddir:?}/graphhooks" ]; then
     "$builddir/graphhooks" plan --table > "$scratch/table"

@@ -214,11 +214,6 @@ void contract_close(void)
     drv.cuDevicePrimaryCtxRelease(0);
 }
 
-CUmodule contract_module(void)
-{
-    return module;
-}
-
 CUfunction contract_kernel(const char *name)
 {
     for (int i = 0; i < FUNCTIONS; i++) {

@@ -34,7 +34,6 @@ bool contract_is_soft(void);
 
 /* Kernels, by name: "nop", "store" (u64 to, u32 value), "add" (u64 to,
  * u64 from): *to += *from. */
-CUmodule contract_module(void);
 CUfunction contract_kernel(const char *name);
 const void *contract_image(void);
 

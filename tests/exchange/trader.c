@@ -403,11 +403,6 @@ gh_status trader_wait(struct trader *t)
     return gh_exchange_wait(t->x, t->r->stream, &t->err);
 }
 
-void trader_forget(struct trader *t)
-{
-    t->rounds = 0;
-}
-
 static bool is_right(const struct trader *t, uint32_t round)
 {
     const enum trader_shape shape = t->shapes[round];

@@ -90,8 +90,6 @@ uint32_t trader_wrong(struct trader *t);
 bool trader_is_exact(struct trader *t);
 /* The same where the exchange is gone and its stream has ended. */
 uint32_t trader_wrong_after(struct trader *t);
-/* Rounds are compared no more. */
-void trader_forget(struct trader *t);
 
 gh_exchange_stats trader_stats(struct trader *t);
 /* Bytes that rank i sends to rank j. */

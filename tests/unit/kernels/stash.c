@@ -30,7 +30,6 @@
 #define RECORD UINT64_C(1024)
 #define POOL UINT64_C(4096)
 #define ROWS UINT64_C(262144)
-#define ROW_BYTES_ALL (36 + 7 + 512)
 #define PAGE_BYTES UINT64_C(4608) /* more than PAGE_ROWS rows need */
 #define PART_BYTES UINT64_C(65536)
 #define ARENA (ROWS + RECORDS * PARTS * PART_BYTES)
