@@ -37,6 +37,23 @@ train "one row, one choice" -- --model moe --ranks 4 --ep 4 --top-k 1 \
     --seq 1 --batch 1
 train "all choices of all rows" -- --model moe --ranks 2 --ep 2 --top-k 4
 
+# Ranks that exchange room for all rows read no counts, and so a graph holds
+# their exchanges; the numbers are the same.
+for model in moe "mla --experts 4 --shared-expert" "hybrid --layers 4" \
+    "moe --top-k 4" "moe --top-k 1 --seq 1 --batch 1" "moe --busy-expert"; do
+    trains -- --model $model --ranks 2 --ep 2 --compare eager
+    hash=$(grep '"weights_hash"' "$scratch/out.json")
+    trains -- --model $model --ranks 2 --ep 2 --sync-free \
+        --compare eager,graph,step &&
+        [ "$(grep '"weights_hash"' "$scratch/out.json" | sort -u)" = "$hash" ] &&
+        [ "$(value exchanges_captured)" -gt 0 ]
+    held=$?
+    ok $held "$model: sync-free, the same losses and weights, also in graphs"
+    [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
+done
+train "sync-free, by the library's exchange" -- --model moe --ranks 2 --ep 2 \
+    --sync-free --exchange copy
+
 # ---- overlap ---------------------------------------------------------------
 
 # run NAME [VARIABLE=VALUE...] -- OPTION...: in all modes.  What a layer's graph

@@ -612,6 +612,78 @@ static void check_place(int n, int experts, int capacity)
     device_free(&dev, source);
 }
 
+/* Every choice has a row in the block of its expert's rank, and the rank that
+ * gets the blocks finds its rows. */
+static void check_blocks(int n, int ranks, int own)
+{
+    const int experts = ranks * own;
+    int *choice = tokens_below((size_t)n, experts);
+    int *counts = tokens_below((size_t)experts, 1);
+    int *first = tokens_below((size_t)experts, 1);
+    int *slot = tokens_below((size_t)n, 1);
+    int *source = tokens_below((size_t)n, 1);
+    int *block_source = tokens_below((size_t)(ranks * n), 1);
+    int *block_slot = tokens_below((size_t)n, 1);
+    int *all = tokens_below((size_t)(ranks * experts), 9);
+    int *rank_counts = tokens_below((size_t)experts, 1);
+    int *rank_first = tokens_below((size_t)experts, 1);
+    int *rows = tokens_below((size_t)ranks, 1);
+    const int own_first = (ranks - 1) * own;
+    int wrong = 0, found = 0;
+
+    LAUNCH(&queue, moe_place, moe_place_args, experts, .choice = choice,
+           .counts = counts, .first = first, .slot = slot, .source = source,
+           .n = n, .experts = experts, .slots = n);
+    LAUNCH(&queue, moe_blocks, moe_blocks_args,
+           blocks_of((size_t)(ranks * n), moe_blocks_threads), .choice = choice,
+           .first = first, .slot = slot, .source = source,
+           .block_source = block_source, .block_slot = block_slot, .n = n,
+           .ranks = ranks, .own = own);
+    for (int i = 0; i < n; i++) {
+        const int at = block_slot[i];
+
+        wrong += at < 0 || at >= ranks * n || at / n != choice[i] / own ||
+                 block_source[at] != i;
+    }
+    for (int i = 0; i < ranks * n; i++) {
+        found += block_source[i] >= 0;
+        wrong += i % n > 0 && block_source[i] >= 0 && block_source[i - 1] < 0;
+    }
+    is_int(wrong + (found != n), 0,
+           "%d choices, %d ranks of %d experts: each in its rank's block", n,
+           ranks, own);
+
+    wrong = 0;
+    LAUNCH(&queue, moe_received, moe_received_args, 1, .all_counts = all,
+           .counts = rank_counts, .first = rank_first, .rows = rows,
+           .ranks = ranks, .experts = experts, .own = own,
+           .own_first = own_first);
+    for (int r = 0; r < ranks; r++) {
+        int sum = 0;
+
+        for (int e = 0; e < own; e++) {
+            wrong +=
+                rank_first[r * own + e] != sum ||
+                rank_counts[r * own + e] != all[r * experts + own_first + e];
+            sum += all[r * experts + own_first + e];
+        }
+        wrong += rows[r] != sum;
+    }
+    is_int(wrong, 0, "%d ranks of %d experts: the rows that come of each",
+           ranks, own);
+    device_free(&dev, choice);
+    device_free(&dev, counts);
+    device_free(&dev, first);
+    device_free(&dev, slot);
+    device_free(&dev, source);
+    device_free(&dev, block_source);
+    device_free(&dev, block_slot);
+    device_free(&dev, all);
+    device_free(&dev, rank_counts);
+    device_free(&dev, rank_first);
+    device_free(&dev, rows);
+}
+
 /* Three experts with 70, no and 5 rows. */
 static void check_group(enum gemm_form form, enum engine_kernel kernel)
 {
@@ -680,6 +752,9 @@ static void check_experts(void)
     check_place(1000, 9, 0);
     check_place(1000, 9, 100);
     check_place(10, 2, 64);
+    check_blocks(1, 2, 1);
+    check_blocks(1000, 4, 3);
+    check_blocks(300, 64, 1);
     check_group(GEMM_NN, KERNEL_gemm_nn_group);
     check_group(GEMM_NT, KERNEL_gemm_nt_group);
     check_group(GEMM_TN, KERNEL_gemm_tn_group);

@@ -105,7 +105,15 @@ refused 2 "has no layer of experts; take --model moe" --ep 2 --ranks 2
 refused 2 "from 1 to 64" --model moe --ep 0
 refused 2 "operations of two groups of ranks" --model moe --ep 2 --ranks 2 \
     --drop-and-pad --cp-force 2
-refused 2 "or --drop-and-pad" --model moe --ep 2 --ranks 2 --compare eager,step
+refused 2 "or --sync-free" --model moe --ep 2 --ranks 2 --compare eager,step
+refused 2 "^--sync-free with --ep and --cp: a graph would hold" --model moe \
+    --ep 2 --ranks 2 --sync-free --cp-force 2
+refused 2 "dropless ranks that divide experts; take --ep 2" --model moe \
+    --sync-free
+refused 2 "leave out --drop-and-pad" --model moe --ep 2 --ranks 2 \
+    --sync-free --drop-and-pad
+refused 2 "leave out --dropless-host" --model moe --ep 2 --ranks 2 \
+    --sync-free --dropless-host
 refused 2 "with --ep 1 there is none" --model moe --compare overlap
 refused 2 "with --ep 1 no tokens are exchanged" --model moe --exchange copy
 refused 2 "in the order of one stream" --model moe --ep 2 --ranks 2 \

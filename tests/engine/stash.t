@@ -16,7 +16,7 @@ stashes()
     shift
     trains "$@" && [ "$(value again)" -eq 0 ] &&
         [ "$(value held_bytes)" -eq 0 ] &&
-        [ "$(value most_bytes)" -gt 0 ] &&
+        [ "$(value bytes)" -gt 0 ] &&
         [ "$(value most_bytes)" -le "$(value bytes)" ]
     held=$?
     ok $held "$name: the same losses and weights, with rows in pages"
@@ -36,6 +36,25 @@ for granularity in $granularities; do
         stashes "$model, $granularity, padded" \
             GRAPHHOOKS_GRANULARITY=$granularity -- $moe --model $model \
             --drop-and-pad
+    done
+done
+# A chunk of dropless experts on several ranks is one graph each way, a slot.
+for model in moe "mla --experts 4 --shared-expert --dense-layers 2" hybrid; do
+    for more in "--ranks 2" "--ranks 4 --pp 2" \
+        "--ranks 4 --pp 2 --schedule zero-bubble" \
+        "--ranks 4 --pp 2 --vpp 2 --microbatches 4,6,2"; do
+        # shellcheck disable=SC2086 # words
+        stashes "$model, $more, chunk, sync-free" \
+            GRAPHHOOKS_GRANULARITY=chunk -- $moe --model $model --sync-free \
+            $more
+        slots=0
+        for n in $(list chunk_slots_used | tr -d ','); do
+            slots=$((slots + n))
+        done
+        passes=2
+        [ "$more" = "${more%zero-bubble}" ] || passes=3
+        [ "$(value recordings)" -eq "$((passes * slots))" ]
+        ok $? "$model, $more: a graph for each pass of a chunk and slot"
     done
 done
 if [ "$driver" = soft ]; then
@@ -67,7 +86,7 @@ fi
 
 # Rank 0 has half of all rows, and needs twice as many pages as there are.
 few="--model moe --ranks 4 --ep 4 --busy-expert --stash 150K"
-for more in "" "--drop-and-pad --stash 20K" "--pp 2 --ep 2 --stash 20K" \
+for more in "" "--sync-free" "--drop-and-pad --stash 20K" "--pp 2 --ep 2 --stash 20K" \
     "--delay-wgrad 1" "--compare eager,graph,graph+offload --offload core_attn"; do
     # shellcheck disable=SC2086 # words
     trains -- $few $more
@@ -104,7 +123,7 @@ peak()
 if [ "$driver" = soft ]; then
     without=$(peak)
     with=$(peak --stash 120%)
-    [ "$((10 * with))" -lt "$((7 * without))" ]
+    [ "$(value most_bytes)" -gt 0 ] && [ "$((10 * with))" -lt "$((7 * without))" ]
     ok $? "pages of $with bytes with all else, against $without"
 fi
 

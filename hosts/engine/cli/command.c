@@ -86,6 +86,8 @@ static const struct row table[] = {
       "the same number of bytes for every expert" },
     { "--dropless-host", KIND_FLAG, RUN(config.dropless_host), 0, 0, NULL,
       "the host reads how many go where, and waits" },
+    { "--sync-free", KIND_FLAG, RUN(config.sync_free), 0, 0, NULL,
+      "ranks that divide experts exchange room for all bytes, and no wait" },
     { "--state", KIND_INT, RUN(config.state), 1, 256, "N",
       "numbers that a Mamba channel carries on (8)" },
     { "--steps", KIND_INT, RUN(steps), 1, 1000000, "N",

@@ -142,7 +142,7 @@ static int check_experts(const struct command *command, char *text,
                  "%s waits for the device in every layer, which "
                  "no graph of a step can hold; take --compare eager,graph%s",
                  config->dropless_host ? "--dropless-host" : "--ep",
-                 config->dropless_host ? "" : ", or --drop-and-pad");
+                 config->dropless_host ? "" : ", or --sync-free");
         return -1;
     }
     return 0;

@@ -67,10 +67,21 @@ int command_check_ep(const struct command *command, char *text,
                  config->experts, ep);
         return -1;
     }
-    if (ep > 1 && config->drop_and_pad && command->options.n_cp > 0) {
+    if (config->sync_free &&
+        (ep == 1 || config->drop_and_pad || config->dropless_host)) {
         snprintf(text, text_bytes,
-                 "--drop-and-pad with --ep and --cp: a graph would hold "
-                 "operations of two groups of ranks; leave one out");
+                 "--sync-free is for dropless ranks that divide experts; %s",
+                 ep == 1                ? "take --ep 2"
+                 : config->drop_and_pad ? "leave out --drop-and-pad"
+                                        : "leave out --dropless-host");
+        return -1;
+    }
+    if (ep > 1 && (config->drop_and_pad || config->sync_free) &&
+        command->options.n_cp > 0) {
+        snprintf(text, text_bytes,
+                 "%s with --ep and --cp: a graph would hold operations of two "
+                 "groups of ranks; leave one out",
+                 config->drop_and_pad ? "--drop-and-pad" : "--sync-free");
         return -1;
     }
     if (command->options.exchange != NULL && ep == 1) {

@@ -74,6 +74,7 @@ static void write_model(struct json *json, const struct options *options)
         json_text(json, "dispatch",
                   config->drop_and_pad    ? "drop and pad"
                   : config->dropless_host ? "dropless by host"
+                  : config->sync_free     ? "sync-free"
                                           : "dropless");
     }
     json_count(json, "seed", config->seed);

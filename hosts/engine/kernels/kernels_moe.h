@@ -147,6 +147,48 @@ KERNEL(moe_place, moe_place_args)
     }
 }
 
+KERNEL(moe_blocks, moe_blocks_args)
+{
+    PHASE(moe_blocks_threads)
+    {
+        const int i = GLOBAL_INDEX(moe_blocks_threads);
+
+        if (i < k.ranks * k.n) {
+            const int rank = i / k.n;
+            const int row = k.first[rank * k.own] + i % k.n;
+            const int end =
+                rank + 1 < k.ranks ? k.first[(rank + 1) * k.own] : k.n;
+
+            k.block_source[i] = row < end ? k.source[row] : -1;
+        }
+        if (i < k.n) {
+            const int rank = k.choice[i] / k.own;
+
+            k.block_slot[i] = rank * k.n + k.slot[i] - k.first[rank * k.own];
+        }
+    }
+}
+
+KERNEL(moe_received, moe_received_args)
+{
+    PHASE(moe_received_threads)
+    {
+        if (thread < k.ranks) {
+            int rows = 0;
+
+            for (int e = 0; e < k.own; e++) {
+                const int at = thread * k.own + e;
+
+                k.first[at] = rows;
+                k.counts[at] =
+                    k.all_counts[thread * k.experts + k.own_first + e];
+                rows += k.counts[at];
+            }
+            k.rows[thread] = rows;
+        }
+    }
+}
+
 KERNEL(moe_gather, moe_gather_args)
 {
     PHASE(moe_gather_threads)

@@ -199,6 +199,19 @@ static void cut_expert_rows(const struct keeper *keeper,
     moe->d_dispatched = cut(cutter, room * c);
 }
 
+static void cut_blocks(struct cutter *cutter, const struct config *config,
+                       struct moe_buffers *moe)
+{
+    const size_t ranks = (size_t)config_ep(config);
+    const size_t slots = (size_t)config_slots(config);
+
+    moe->block_source = cut_ints(cutter, ranks * slots);
+    moe->block_slot = cut_ints(cutter, slots);
+    moe->rank_counts = cut_ints(cutter, (size_t)config->experts);
+    moe->rank_first = cut_ints(cutter, (size_t)config->experts);
+    moe->rank_rows = cut_ints(cutter, ranks);
+}
+
 static void cut_moe(const struct keeper *keeper, const struct model *model,
                     struct moe_buffers *moe)
 {
@@ -216,6 +229,9 @@ static void cut_moe(const struct keeper *keeper, const struct model *model,
     if (config_ep(config) > 1) {
         moe->all_counts = cut_ints(cutter, (size_t)config_ep(config) *
                                                (size_t)config->experts);
+    }
+    if (config_sync_free(config)) {
+        cut_blocks(cutter, config, moe);
     }
     cut_expert_rows(keeper, model, moe);
     moe->combined = cut(cutter, choices * c);
@@ -405,7 +421,9 @@ static void cut_cp(struct set *set, const struct config *config,
 static void cut_exchange(struct set *set, const struct config *config,
                          struct cutter *cutter)
 {
-    const size_t n = (size_t)config_slots(config) * (size_t)config->hidden;
+    const size_t n = (size_t)(config_sync_free(config) ? config_room(config)
+                                                       : config_slots(config)) *
+                     (size_t)config->hidden;
 
     if (config_ep(config) > 1) {
         set->exchange.out = cut(cutter, n);
@@ -459,15 +477,22 @@ static int init_host_counts(struct set *set, const struct model *model)
     return 0;
 }
 
-static int add_entry(struct set *set, const struct model *model,
-                     uint32_t *entry_p)
+/* Adds an entry for each run of rows of a layer. */
+static int add_layer(struct set *set, const struct model *model,
+                     const uint32_t **entries_p)
 {
-    if (model->stash->add(model->stash->user, config_room(&model->config),
-                          entry_p) != 0) {
-        return -1;
-    }
+    const int n = config_blocks(&model->config);
+
+    *entries_p = set->entries + set->n_entries;
     set->stash = model->stash;
-    set->entries[set->n_entries++] = *entry_p;
+    for (int i = 0; i < n; i++) {
+        if (model->stash->add(model->stash->user,
+                              config_room(&model->config) / n,
+                              &set->entries[set->n_entries]) != 0) {
+            return -1;
+        }
+        set->n_entries++;
+    }
     return 0;
 }
 
@@ -478,8 +503,8 @@ static int add_entries(struct set *set, const struct model *model)
         struct moe_buffers *moe = &set->moe[model->parts[i].layer];
 
         if (model->parts[i].kind == PART_MOE_EXPERTS &&
-            (add_entry(set, model, &moe->entry) != 0 ||
-             (model->delay_wgrad && add_entry(set, model, &moe->later) != 0))) {
+            (add_layer(set, model, &moe->entries) != 0 ||
+             (model->delay_wgrad && add_layer(set, model, &moe->later) != 0))) {
             return -1;
         }
     }
@@ -500,7 +525,8 @@ static int make_lists(struct set *set, const struct model *model)
     set->mamba = calloc(layers, sizeof(*set->mamba));
     set->saved = calloc((size_t)model->n_parts * SAVED_A_PART,
                         sizeof(*set->saved));
-    set->entries = calloc(2 * layers, sizeof(*set->entries));
+    set->entries = calloc(2 * layers * (size_t)config_blocks(&model->config),
+                          sizeof(*set->entries));
     return set->saved == NULL || set->entries == NULL || set->parts == NULL ||
                    set->attn == NULL || set->mlp == NULL || set->mla == NULL ||
                    set->moe == NULL || set->mamba == NULL

@@ -86,6 +86,10 @@ struct moe_buffers {
     int *all_counts;     /* ep x experts, as counted by every rank */
     int *counts_host;    /* pinned: all_counts or counts, if the host reads
                             them */
+    /* of config_sync_free(), by moe_blocks and moe_received */
+    int *block_source, *block_slot; /* ep x slots, choices */
+    int *rank_counts, *rank_first;  /* ep x own experts */
+    int *rank_rows;                 /* ep */
     /* dispatch, experts, combine; room: slots, or what comes of other ranks */
     float *dispatched;  /* room x c */
     float *wide, *gelu; /* room x inner */
@@ -102,9 +106,10 @@ struct moe_buffers {
     float *d_wide;              /* room x inner */
     float *d_logits, *d_shared; /* experts, inner */
     float *d_norm_sum;          /* c: d_norm and what the router adds */
-    uint32_t entry, later; /* of the stash, if there is one: from the forward
-                              to the backward, and from there to the weights'
-                              gradients */
+    const uint32_t *entries, *later; /* of the stash, if there is one, a
+                                        config_blocks() each: from the forward
+                                        to the backward, and from there to the
+                                        weights' gradients */
 };
 
 /* For sequences that several ranks share, for the current part: the keys and
@@ -126,7 +131,7 @@ struct cp_buffers {
  * they are sent and after they have come back.  They are of the current
  * exchange. */
 struct exchange_buffers {
-    float *out, *back; /* slots x c */
+    float *out, *back; /* slots x c; of config_sync_free() room x c */
 };
 
 /* What a part hands on, forward and backward. */
@@ -139,7 +144,7 @@ struct set {
     void *memory;
     const struct stash *stash; /* where it has entries; NULL: nowhere */
     int n_entries;
-    uint32_t *entries; /* two for each layer that has experts */
+    uint32_t *entries;
     int *counts_host; /* pinned, of all layers */
     struct part_buffers *parts;
     struct attn_buffers *attn; /* one a layer */

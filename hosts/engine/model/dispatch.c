@@ -9,7 +9,9 @@
  *
  * Dropless ranks tell each other how many rows go where.  The host has to know
  * that before it sends, so it waits once in each layer.  With drop_and_pad all
- * experts get equally many rows, and nobody waits.
+ * experts get equally many rows, and nobody waits.  With sync_free nobody waits
+ * either: all exchange room for all rows, and the device finds those that there
+ * are in the run of each rank.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -110,8 +112,8 @@ int dispatch_all_rows(const struct work *work,
     const int first = config_first_expert(config);
     int rows = 0;
 
-    if (work->ep == NULL) {
-        return config_slots(config);
+    if (work->ep == NULL || config_sync_free(config)) {
+        return config_room(config);
     }
     for (int i = 0; i < config_ep(config); i++) {
         for (int e = 0; e < config_own_experts(config); e++) {
@@ -161,9 +163,11 @@ static void exchange(const struct work *work, const struct moe_buffers *buffers,
 
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < n; j++) {
-            size_t rows = 0;
+            size_t rows =
+                config_sync_free(config) ? (size_t)config_slots(config) : 0;
 
-            for (int e = j * own; e < (j + 1) * own; e++) {
+            for (int e = j * own;
+                 e < (j + 1) * own && !config_sync_free(config); e++) {
                 rows += (size_t)dispatch_rows(work, buffers, i, e);
             }
             counts[way == TO_EXPERTS ? i * n + j : j * n + i] =
@@ -178,14 +182,20 @@ static void send_rows(const struct work *work,
                       const struct moe_buffers *buffers, const float *x,
                       int x_rows, int share, float *y)
 {
-    const int slots = config_slots(&work->model->config);
+    const struct config *config = &work->model->config;
+    const int slots = config_slots(config);
 
     if (work->ep == NULL) {
         gather(work, x, x_rows, buffers->source, share, y, slots);
         return;
     }
-    gather(work, x, x_rows, buffers->source, share, work->set->exchange.out,
-           slots);
+    if (config_sync_free(config)) {
+        gather(work, x, x_rows, buffers->block_source, share,
+               work->set->exchange.out, config_room(config));
+    } else {
+        gather(work, x, x_rows, buffers->source, share, work->set->exchange.out,
+               slots);
+    }
     exchange(work, buffers, TO_EXPERTS, work->set->exchange.out, y);
 }
 
@@ -201,6 +211,46 @@ static const float *bring_back(const struct work *work,
     return work->set->exchange.back;
 }
 
+/* The rows that come back, and which of them each choice has. */
+static int rows_back(const struct config *config)
+{
+    return config_sync_free(config) ? config_room(config)
+                                    : config_slots(config);
+}
+
+static const int *slot_of(const struct config *config,
+                          const struct moe_buffers *buffers)
+{
+    return config_sync_free(config) ? buffers->block_slot : buffers->slot;
+}
+
+/* Finds the rows of each rank, without the host. */
+static void find_blocks(const struct work *work,
+                        const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int ranks = config_ep(config), own = config_own_experts(config);
+
+    if (!config_sync_free(config)) {
+        return;
+    }
+    LAUNCH(&work->queue, moe_blocks, moe_blocks_args,
+           blocks_of((size_t)config_room(config), moe_blocks_threads),
+           .choice = buffers->choice, .first = buffers->first,
+           .slot = buffers->slot, .source = buffers->source,
+           .block_source = buffers->block_source,
+           .block_slot = buffers->block_slot, .n = config_slots(config),
+           .ranks = ranks, .own = own);
+    comm_gather_bytes(work->ep->comm, buffers->counts, buffers->all_counts,
+                      (size_t)config->experts * sizeof(int),
+                      work->queue.stream);
+    LAUNCH(&work->queue, moe_received, moe_received_args, 1,
+           .all_counts = buffers->all_counts, .counts = buffers->rank_counts,
+           .first = buffers->rank_first, .rows = buffers->rank_rows,
+           .ranks = ranks, .experts = config->experts, .own = own,
+           .own_first = config_first_expert(config));
+}
+
 /* ---- both ways ----------------------------------------------------------- */
 
 void dispatch_forward(const struct work *work,
@@ -209,6 +259,7 @@ void dispatch_forward(const struct work *work,
     const struct config *config = &work->model->config;
 
     find_counts(work, buffers);
+    find_blocks(work, buffers);
     if (work->queue.dev->code == CUDA_SUCCESS) {
         send_rows(work, buffers, buffers->norm, config_rows(config),
                   config->top_k, buffers->dispatched);
@@ -222,7 +273,7 @@ void combine_forward(const struct work *work, const struct moe_buffers *buffers)
     const struct config *config = &work->model->config;
 
     gather(work, bring_back(work, buffers, buffers->expert_out),
-           config_slots(config), buffers->slot, 1, buffers->combined,
+           rows_back(config), slot_of(config, buffers), 1, buffers->combined,
            config_rows(config) * config->top_k);
 }
 
@@ -245,7 +296,7 @@ void dispatch_backward(const struct work *work,
     LAUNCH(&work->queue, moe_gather_sum, moe_gather_sum_args,
            blocks_of(n, moe_gather_sum_threads),
            .x = bring_back(work, buffers, buffers->d_dispatched),
-           .map = buffers->slot, .y = buffers->d_norm,
-           .x_rows = config_slots(config), .rows = rows, .cols = config->hidden,
+           .map = slot_of(config, buffers), .y = buffers->d_norm,
+           .x_rows = rows_back(config), .rows = rows, .cols = config->hidden,
            .share = config->top_k);
 }

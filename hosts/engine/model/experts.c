@@ -95,45 +95,70 @@ static void product_by_rank(const struct work *work,
     }
 }
 
-/* Products if only the device knows the rows: the grid is for the most that one
- * expert may have. */
+/* Rows of experts that follow each other, as only the device knows. */
+struct run {
+    const int *first, *counts; /* of each expert */
+    int experts, rows, before; /* rows that there is room for, and before */
+};
+
+/* Products of a run: the grid is for the most that one expert may have. */
 static void product_by_device(const struct work *work,
                               const struct product *product,
-                              const struct moe_buffers *buffers)
+                              const struct run *run)
 {
     static const enum engine_kernel kernels[] = {
         [GEMM_NN] = KERNEL_gemm_nn_group,
         [GEMM_NT] = KERNEL_gemm_nt_group,
         [GEMM_TN] = KERNEL_gemm_tn_group,
     };
-    const struct config *config = &work->model->config;
     const bool sum = product->form == GEMM_TN;
     const struct gemm_args args = args_of(product);
-    const int slots = config_slots(config);
-    const int weight = config->experts * args.n * (sum ? args.m : args.k);
+    const size_t before = (size_t)run->before;
+    const int weight = run->experts * args.n * (sum ? args.m : args.k);
     const struct group_args group = {
-        .a = args.a,
-        .b = args.b,
-        .c = args.c,
+        .a = args.a + before * (size_t)args.lda,
+        .b = args.b + (sum ? before * (size_t)args.ldb : 0),
+        .c = args.c + (sum ? 0 : before * (size_t)args.ldc),
         .add = args.add,
-        .first = buffers->first,
-        .counts = buffers->counts,
+        .first = run->first,
+        .counts = run->counts,
         .m = args.m,
         .n = args.n,
         .k = args.k,
         .lda = args.lda,
         .ldb = args.ldb,
         .ldc = args.ldc,
-        .groups = config->experts,
-        .a_count = slots * args.lda,
-        .b_count = sum ? slots * args.ldb : weight,
-        .c_count = sum ? weight : slots * args.ldc,
+        .groups = run->experts,
+        .a_count = run->rows * args.lda,
+        .b_count = sum ? run->rows * args.ldb : weight,
+        .c_count = sum ? weight : run->rows * args.ldc,
     };
 
     device_launch(&work->queue, kernels[product->form],
                   blocks_of((size_t)args.n, 64),
-                  blocks_of((size_t)(sum ? args.m : slots), 64),
-                  (size_t)config->experts, &group);
+                  blocks_of((size_t)(sum ? args.m : run->rows), 64),
+                  (size_t)run->experts, &group);
+}
+
+/* Products of rows that came from several ranks, in the order of
+ * product_by_rank(). */
+static void product_by_block(const struct work *work,
+                             const struct product *product,
+                             const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int own = config_own_experts(config), slots = config_slots(config);
+
+    for (int i = 0; i < config_ep(config); i++) {
+        product_by_device(work, product,
+                          &(const struct run){
+                              .first = buffers->rank_first + i * own,
+                              .counts = buffers->rank_counts + i * own,
+                              .experts = own,
+                              .rows = slots,
+                              .before = i * slots,
+                          });
+    }
 }
 
 void experts_product(const struct work *work, const struct moe_buffers *buffers,
@@ -141,13 +166,19 @@ void experts_product(const struct work *work, const struct moe_buffers *buffers,
 {
     const struct config *config = &work->model->config;
 
-    if (work->ep != NULL) {
+    if (work->ep != NULL && config_sync_free(config)) {
+        product_by_block(work, product, buffers);
+    } else if (work->ep != NULL) {
         product_by_rank(work, product, buffers);
     } else if (config->drop_and_pad) {
         product_padded(work, product, config_capacity(config));
     } else if (config->dropless_host) {
         product_by_host(work, product, buffers->counts_host);
     } else {
-        product_by_device(work, product, buffers);
+        product_by_device(work, product,
+                          &(const struct run){ .first = buffers->first,
+                                               .counts = buffers->counts,
+                                               .experts = config->experts,
+                                               .rows = config_slots(config) });
     }
 }

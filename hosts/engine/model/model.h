@@ -90,6 +90,8 @@ struct config {
     int dense_layers;   /* in a model of experts: first layers without any */
     bool drop_and_pad;  /* every expert takes equally many tokens */
     bool dropless_host; /* the host reads how many, as between ranks */
+    bool sync_free;     /* ranks that divide experts exchange room for all
+                           rows, so that no host reads how many there are */
     bool shared_expert;
     bool busy_expert;   /* the first weights make the first expert every row's
                            first choice */
@@ -184,11 +186,25 @@ static inline int config_room(const struct config *config)
                                 : config_ep(config) * config_slots(config);
 }
 
+/* Whether each rank has room for all rows of each rank, and only the device
+ * knows how many there are. */
+static inline bool config_sync_free(const struct config *config)
+{
+    return config->sync_free && config_ep(config) > 1;
+}
+
 /* Whether the host reads how many rows go where. */
 static inline bool config_counts_on_host(const struct config *config)
 {
     return config->dropless_host ||
-           (config_ep(config) > 1 && !config->drop_and_pad);
+           (config_ep(config) > 1 && !config->drop_and_pad &&
+            !config->sync_free);
+}
+
+/* Runs of rows that a rank's experts get, with room between them. */
+static inline int config_blocks(const struct config *config)
+{
+    return config_sync_free(config) ? config_ep(config) : 1;
 }
 
 /* Inner width of an expert. */

@@ -99,14 +99,18 @@ static void experts_forward(const struct work *work,
                                              .k = inner });
 }
 
-/* The rows that the stash has to keep: those that there are. */
+/* The rows of a run that the stash has to keep. */
 static const int *count_rows(const struct work *work,
-                             const struct moe_buffers *buffers)
+                             const struct moe_buffers *buffers, int run)
 {
+    const struct config *config = &work->model->config;
     int *count = work->model->stash->count;
     const int rows = dispatch_all_rows(work, buffers);
 
-    if (rows == config_room(&work->model->config)) {
+    if (config_sync_free(config)) {
+        return buffers->rank_rows + run;
+    }
+    if (rows == config_room(config)) {
         return NULL;
     }
     DEVICE_CALL(work->queue.dev, cuMemsetD32Async, device_address(count),
@@ -115,32 +119,34 @@ static const int *count_rows(const struct work *work,
 }
 
 /* Pushes what the next pass of these parts reads, or pops it: of the backward,
- * or, if later, of the weights' gradients. */
+ * or, if `wgrad`, of the weights' gradients. */
 static void stash_rows(const struct work *work,
                        const struct moe_buffers *buffers, bool wgrad,
                        bool pushes)
 {
+    const struct config *config = &work->model->config;
     const struct stash *stash = work->stashes ? work->model->stash : NULL;
-    const int c = work->model->config.hidden;
-    const int inner = config_expert(&work->model->config);
-    struct stash_move move = {
-        .entry = wgrad ? buffers->later : buffers->entry,
-        .pushes = pushes,
-        .n = wgrad ? 4 : 3,
-        .tensors = { { buffers->dispatched, c },
-                     { buffers->gelu, inner },
-                     { wgrad ? buffers->d_wide : buffers->wide, inner },
-                     { buffers->d_expert_out, c } },
-        .stream = work->queue.stream,
-    };
+    const int c = config->hidden, inner = config_expert(config);
+    const int n = stash != NULL ? config_blocks(config) : 0;
 
-    if (stash == NULL) {
-        return;
+    for (int i = 0; i < n; i++) {
+        const size_t at = (size_t)i * (size_t)(config_room(config) / n);
+        const size_t wide = at * (size_t)inner;
+        const struct stash_move move = {
+            .entry = (wgrad ? buffers->later : buffers->entries)[i],
+            .pushes = pushes,
+            .n = wgrad ? 4 : 3,
+            .tensors = { { buffers->dispatched + at * (size_t)c, c },
+                         { buffers->gelu + wide, inner },
+                         { (wgrad ? buffers->d_wide : buffers->wide) + wide,
+                           inner },
+                         { buffers->d_expert_out + at * (size_t)c, c } },
+            .count = pushes ? count_rows(work, buffers, i) : NULL,
+            .stream = work->queue.stream,
+        };
+
+        stash->move(stash->user, &move);
     }
-    if (pushes) {
-        move.count = count_rows(work, buffers);
-    }
-    stash->move(stash->user, &move);
 }
 
 static void post_forward(const struct work *work,

@@ -87,11 +87,11 @@ int host_lend_groups(struct host *host)
 {
     const struct options *options = host->trainer->options;
 
-    host->lends_experts = options->ranks != NULL &&
-                          config_ep(&options->config) > 1 &&
-                          options->n_cp == 0 &&
-                          (options->config.drop_and_pad ||
-                           host->trainer->overlaps);
+    host->lends_experts =
+        options->ranks != NULL && config_ep(&options->config) > 1 &&
+        options->n_cp == 0 &&
+        (options->config.drop_and_pad || config_sync_free(&options->config) ||
+         host->trainer->overlaps);
     if (options->n_cp == 0 && !host->lends_experts) {
         return 0;
     }
