@@ -153,7 +153,8 @@ def mamba2(s):
 
 
 def qwen3_next(s):
-    kinds = ["full_attention" if i % 4 == 3 else "linear_attention"
+    period = min(4, s.layers)
+    kinds = ["linear_attention" if (i + 1) % period else "full_attention"
              for i in range(s.layers)]
     return _language("Qwen3NextForCausalLM", "Qwen3NextConfig", s,
                      **_decoder(s), head_dim=s.head, num_experts=8,
@@ -168,7 +169,7 @@ def qwen3_next(s):
 def jamba(s):
     return _language("JambaForCausalLM", "JambaConfig", s, **_decoder(s),
                      num_experts=4, expert_layer_period=2,
-                     attn_layer_period=4, attn_layer_offset=3,
+                     attn_layer_period=min(4, s.layers), attn_layer_offset=1,
                      mamba_d_state=16, mamba_dt_rank=16,
                      use_mamba_kernels=False)
 
