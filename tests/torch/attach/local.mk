@@ -56,6 +56,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_parameters.py \
 	tests/torch/attach/test_packed.py \
 	tests/torch/attach/test_part.py \
+	tests/torch/attach/test_pieces.py \
 	tests/torch/attach/test_places.py \
 	tests/torch/attach/test_precision.py \
 	tests/torch/attach/test_ran.py \

@@ -25,6 +25,7 @@ GRAINS = {
 }
 SEGMENTS = {"layer": LAYERS, "chunk": 1, "part": 2 * LAYERS}
 WHOLE = ["layer", "chunk"]  # where layers are called as they are
+NO_PIECES = {"Block": []}  # no graph is of a part of it, if it waits
 
 
 HAS_GPU = torch.cuda.device_count() > 0  # else softtorch.py stands in

@@ -12,9 +12,9 @@ import re
 import sys
 
 import pytest
-from models import (BATCH, COUNTS, DEVICE, GRAINS, LAYERS, LENGTH, SEGMENTS,
-                    WHOLE, WIDTH, WORDS, Block, F, Model, Normed, nn, on_a_gpu,
-                    torch)
+from models import (BATCH, COUNTS, DEVICE, GRAINS, LAYERS, LENGTH, NO_PIECES,
+                    SEGMENTS, WHOLE, WIDTH, WORDS, Block, F, Model, Normed, nn,
+                    on_a_gpu, torch)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphhooks
@@ -267,7 +267,7 @@ def who(names) -> str:
 def test_a_wait_for_the_device_in_a_layer_is_eager(pair, caplog, grain,
                                                    make):
     run = pair(lambda r: r.steps(in_flight=2), grain=grain, make=make,
-               replays=False, refused="Error: .*captur")
+               replays=False, refused="Error: .*captur", parts=NO_PIECES)
     refused = run.attached.stats()["refused"]
     assert len(refused) == SEGMENTS[grain]
     said = [r.getMessage() for r in caplog.records
@@ -281,7 +281,8 @@ def test_the_other_layers_are_replayed(pair):
             super().__init__(make)
             self.layers[1] = Item()
 
-    run = pair(lambda r: r.steps(in_flight=2), model=One, refused="captur")
+    run = pair(lambda r: r.steps(in_flight=2), model=One, refused="captur",
+               parts=NO_PIECES)
     stats = run.attached.stats()
     assert list(stats["refused"]) == ["layers.1"]
     assert stats["replays"] == 2 * (LAYERS - 1) * sum(COUNTS[1:])
@@ -590,7 +591,7 @@ class WaitsBackward(Block):
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_a_wait_in_the_backward_is_eager(pair, grain, in_flight):
     run = pair(lambda r: r.steps(in_flight=in_flight), grain=grain,
-               make=WaitsBackward, judge=False)
+               make=WaitsBackward, judge=False, parts=NO_PIECES)
     stats = run.attached.stats()
     assert len(stats["refused"]) == SEGMENTS[grain]
     assert stats["eager_calls"]["backward"] > 0
@@ -1889,7 +1890,8 @@ class Waits(Block):
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_capture_that_fails_is_one_line(runs, grain, caplog, capfd):
     """Which has the place in the layer, and no traceback."""
-    run = runs(grain=grain, make=Waits).steps([1, 1, 1])
+    run = runs(grain=grain, make=Waits,
+               parts=NO_PIECES).steps([1, 1, 1])
     refused = run.attached.stats()["refused"]
     assert refused
     for why in refused.values():

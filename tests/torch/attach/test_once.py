@@ -10,8 +10,8 @@ import contextvars
 import os
 
 import pytest
-from models import (COUNTS, DEVICE, SEGMENTS, WHOLE, WIDTH, Block, Model, nn,
-                    torch)
+from models import (COUNTS, DEVICE, NO_PIECES, SEGMENTS, WHOLE, WIDTH, Block,
+                    Model, nn, torch)
 
 from graphhooks.torch.record import again, state
 
@@ -198,7 +198,8 @@ class Varies(Once):
 
 @GRAIN
 def test_forwards_that_are_never_the_same(runs, grain):
-    run = runs(grain=grain, make=lambda: Varies(["waits"])).steps([1, 2, 2])
+    run = runs(grain=grain, make=lambda: Varies(["waits"]),
+               parts=NO_PIECES).steps([1, 2, 2])
     assert "it waits for the device" in str(run.attached.stats()["refused"])
     assert "other numbers when they run again" in run.attached.explain()
 

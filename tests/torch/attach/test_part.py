@@ -56,7 +56,7 @@ def test_one_part_is_named(pair):
 @pytest.mark.parametrize("parts, why", [
     ({"attn": "mixed"}, "layers.0 has no module 'mixed', which parts calls "
                         "its attn, nor has any other layer"),
-    ({"moe": "wide"}, "parts has 'moe'; it is one of attn, mlp")])
+    ({"moe": "wide"}, "parts has 'moe'; it takes attn, mlp, and classes")])
 def test_parts_that_are_not_there(runs, parts, why):
     with pytest.raises(Error, match=why):
         runs(grain="part", make=Odd, parts=parts)

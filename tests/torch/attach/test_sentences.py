@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from models import LAYERS, LENGTH, WHOLE, WIDTH, Attention, Block, Mlp, Model
-from models import torch
+from models import (LAYERS, LENGTH, NO_PIECES, WHOLE, WIDTH, Attention, Block,
+                    Mlp, Model, torch)
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 
@@ -201,7 +201,7 @@ WAITS = pytest.mark.parametrize("make", [InMlp, InAttention, InBetween])
 @WAITS
 def test_a_layer_that_waits_names_the_scope_that_works(pair, make):
     run = pair(lambda r: r.steps([1, 1, 1]), make=make, replays=False,
-               refused="^it waits for the device, as .item")
+               parts=NO_PIECES, refused="^it waits for the device, as .item")
     for why in run.attached.stats()["refused"].values():
         assert f'granularity="part", scope="{make.works}", which' in why
         assert why.endswith(")") and " line " in why
@@ -215,7 +215,7 @@ def test_the_scope_that_it_names_works(pair, make):
 
 def test_a_chunk_of_which_a_layer_waits_names_the_granularity(pair):
     run = pair(lambda r: r.steps([1, 1, 1]), make=InMlp, grain="chunk",
-               replays=False, refused='granularity="layer", which leaves')
+               parts=NO_PIECES, replays=False, refused='granularity="layer", which leaves')
     assert run.attached.stats()["refused"]
 
 

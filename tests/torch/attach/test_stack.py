@@ -164,7 +164,7 @@ def test_parts_by_names_of_the_callers():
 
 @pytest.mark.parametrize("parts, why", [
     ({"attn": "mixed"}, "0 has no module 'mixed', which parts calls its"),
-    ({"mix": "mixer"}, "parts has 'mix'; it is one of attn, mlp")])
+    ({"mix": "mixer"}, "parts has 'mix'; it takes attn, mlp, and classes")])
 def test_parts_that_are_not_there_are_said(parts, why):
     with pytest.raises(Error, match=why):
         layers_of("mixer", "wide", parts)

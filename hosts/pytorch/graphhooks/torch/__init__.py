@@ -8,6 +8,7 @@ A folder imports from those after it in this list, and from none before it:
       caches.py             turns a model's cache off in training
       checks.py             checks the arguments of attach()
       measured.py           times eager passes and replays; drops losers
+      pieces.py             finds what else of a layer that waits has graphs
       stack.py              finds the layers that attach() is to take
       sessions.py           opens the library's session for these layers
       optimizers.py         ends a step when the model's optimizer has stepped

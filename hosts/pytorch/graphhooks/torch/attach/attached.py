@@ -38,7 +38,7 @@ from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
 from ..step.forward_wrapper import be_opaque
 from ..step.verify import Verify, asked as asked_verify, without_bitwise
-from . import checks, measured, sessions, stack, versions
+from . import checks, measured, pieces, sessions, stack, versions
 from .body import Body
 from .caches import Caches
 from .optimizers import Optimizers
@@ -74,6 +74,7 @@ class Attached(Owner):
         self._given = weakref.ref(model), layers, options
         self._renewals = 0
         self._apart: dict = {}  # layers that no graph has with others, and why
+        self._split: dict = {}  # those whose pieces have graphs, and these
         self._past: dict = {}  # counts of the sessions before this one
         self._attach(model, layers, **options)
 
@@ -86,11 +87,14 @@ class Attached(Owner):
         verify = Verify(self, asked_verify(options))
         self.measured = measured.of(self, measured.asked(options))
         words = marks.asked(options)
+        self.has_words = bool(words)
         packed = None if packed is None else rooms(packed)
         self.options = options = banks.with_most(options)
-        self.layers = stack.find(model, layers, parts)
+        self._known = pieces.by_class(parts)
+        self.layers = stack.split(stack.find(model, layers, parts),
+                                  self._split, parts)
         for layer in self.layers:
-            layer.is_apart = layer.name in self._apart
+            layer.is_apart |= layer.name in self._apart
         checks.check_layers(model, self.layers)
         self.splits = bool(split_backward)
         self.delays = self.splits or any(
@@ -197,7 +201,8 @@ class Attached(Owner):
             segment.refuse("its parameters, buffers or submodules were "
                            "replaced, moved or frozen; detach and attach "
                            "again")
-        lost += [s for s in self.segments if s.is_lost or s.broken]
+        lost += [s for s in self.segments if s.is_lost or s.broken
+                 or self.may_split(s)]
         if lost and self._may_renew():
             self._renew()
             return
@@ -225,6 +230,31 @@ class Attached(Owner):
             and not any(isinstance(layer.module, Body)
                         for layer in self.layers)
 
+    def may_split(self, segment) -> bool:
+        """It waits for the device, and some of it may not."""
+        if segment.waits is None or self.has_words:
+            return False
+        modules = [site.module for site in segment.sites]
+        return len({*map(type, modules)}) > 1 or any(
+            pieces.of(module, self._known) for module in modules)
+
+    def _note_waiting(self) -> None:
+        """Those of a chunk get graphs of their own, and then pieces."""
+        for segment in self.segments:
+            if not self.may_split(segment):
+                continue
+            if len(segment.sites) > 1:
+                self._apart.update((site.name, f"{segment.name} waits for the "
+                                    "device") for site in segment.sites)
+                said = "waits for the device, so each of its layers has " \
+                    "graphs of its own"
+            else:
+                site = segment.sites[0]
+                found = tuple(pieces.of(site.module, self._known))
+                self._split[site.name] = found
+                said = pieces.words(found)
+            self.notices.instead(segment.name, f"{said}: {segment.waits}")
+
     def _renew(self) -> None:
         """Attached anew, as the layers are now.  Passes of before find an
         owner whose steps are over."""
@@ -232,12 +262,19 @@ class Attached(Owner):
         past, segments = self._counts(), self.segments
         self._apart.update((site.name, f"{s.name}: {s.broken}")
                            for s in segments if s.broken for site in s.sites)
-        self._renewals += not any(s.broken for s in segments)
+        self._note_waiting()
+        self._renewals += not any(s.broken or self.may_split(s)
+                                  for s in segments)
+        unwatched = {p for s in segments for p in s.parameters.all
+                     if p not in s.parameters.watched}
         self.detach()
         before = copy.copy(self)
         for segment in segments:
             segment.owner = before
         self._attach(model, layers, **options)
+        for segment in self.segments:  # by no more than a loss that is kept
+            segment.parameters.watched.difference_update(
+                {p for p in unwatched if not private.has_hooks(p)})
         self._past, self._last = past, None
 
     def _counts(self) -> dict:
@@ -397,6 +434,10 @@ class Attached(Owner):
                  + f"; eagerly: {why}" * bool(why)]
         lines += [f"{why}, so each of its layers has graphs of its own"
                   for why in dict.fromkeys(self._apart.values())]
+        for found in dict.fromkeys(self._split.values()):
+            names = [n for n, each in self._split.items() if each == found]
+            lines += [names[0] + f" and {len(names) - 1} more" * (
+                len(names) > 1) + f": {pieces.words(found)}"]
         if self._renewals:
             lines += ["attached anew, as parameters, buffers or submodules "
                       "were replaced, moved or frozen: "

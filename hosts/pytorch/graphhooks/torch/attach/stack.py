@@ -13,13 +13,11 @@ from torch.nn.parameter import is_lazy
 from ...errors import Error
 from ...model import Model
 from ..base import private
+from . import pieces
 from .body import Body
 
 # What modules of these parts are commonly called.
-_USUAL = {
-    "attn": ("attn", "self_attn", "attention", "self_attention"),
-    "mlp": ("mlp", "ffn", "feed_forward", "ff"),
-}
+_USUAL = {"attn": pieces.ATTENTION, "mlp": pieces.MLP}
 
 
 class Layer:
@@ -30,12 +28,15 @@ class Layer:
         self.module = module
         self.list = within  # of modules, if it is in one
         self.is_apart = False  # no chunk has it together with others
+        self.word: str | None = None  # of a piece: its part
         self.parts = {p: n for p, names in parts.items() for n in names
                       if isinstance(getattr(module, n, None),
                                     torch.nn.Module)}
 
     def kind(self) -> str:
         """As the plan knows it; a module without parts is one of its own."""
+        if self.word is not None:
+            return f"{self.word}_only"
         if len(self.parts) == 2:
             return "dense"
         return "attn_only" if "attn" in self.parts else "mlp_only"
@@ -65,7 +66,28 @@ def find(model: torch.nn.Module, layers, parts) -> list[Layer]:
     found = [Layer(_name(m, names) or f"layer {i}", m, _parts(parts),
                    lists.get(m)) for i, m in enumerate(modules)]
     if parts:
+        pieces.check(model, pieces.by_class(parts))
         _check_parts(found, parts)
+    return found
+
+
+def split(layers, waiting, parts) -> list[Layer]:
+    """With the pieces of those layers in their place that are, or have a
+    part, among the names of what waits for the device."""
+    known = pieces.by_class(parts)
+    found: list = []
+    for layer in layers:
+        names = {layer.name, *(f"{layer.name}.{n}"
+                               for n in layer.parts.values())}
+        several = {} if names.isdisjoint(waiting) else pieces.of(
+            layer.module, known)
+        for path, module in several.items():
+            piece = Layer(f"{layer.name}.{path}", module, {})
+            piece.is_apart = True
+            piece.word = "attn" if path.split(".")[-1] in pieces.ATTENTION \
+                else "mlp"
+            found += split([piece], waiting, parts)
+        found += [layer] * (not several)
     return found
 
 
@@ -160,17 +182,14 @@ def _parts(parts) -> dict:
     if not isinstance(parts, dict):
         raise Error(f"parts is {parts!r}; it is a dict such as "
                     "{\"attn\": \"self_attn\"}")
-    for part in parts:
-        if part not in _USUAL:
-            raise Error(f"parts has {part!r}; it is one of "
-                        f"{', '.join(_USUAL)}")
     return {part: (names,) if isinstance(names, str) else tuple(names)
-            for part, names in parts.items()}
+            for part, names in parts.items() if part in _USUAL} or _USUAL
 
 
 def _check_parts(found, parts) -> None:
     """Layers may be of several kinds, but a name is of some of them."""
-    for part, names in _parts(parts).items():
+    for part, names in _parts(parts).items() if set(parts) & set(_USUAL) \
+            else ():
         for name in names:
             if not any(layer.parts.get(part) == name for layer in found):
                 raise Error(f"{found[0].name} has no module {name!r}, which "

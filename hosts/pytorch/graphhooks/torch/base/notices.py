@@ -35,6 +35,16 @@ class Notices:
             names.append(name)
             self._waiting.setdefault((form, why), []).append(name)
 
+    def instead(self, name: str, why: str) -> None:
+        """What is so in the place of what was to be said of a refusal."""
+        for key in [k for k in self._waiting if k[0] is REFUSED]:
+            names = self._waiting[key]
+            if name in names:
+                names.remove(name)
+            if not names:
+                del self._waiting[key]
+        self.add(NOTE, name, why)
+
     def flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (form, why), names in waiting.items():

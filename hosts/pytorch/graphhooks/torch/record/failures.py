@@ -65,6 +65,7 @@ def sentence(segment, failure) -> str:
     error = f"{type(failure).__name__}: {why}{place}"
     if not waits:
         return error
+    segment.waits = error
     return ("it waits for the device, as .item() or a copy to the CPU does, "
             f"and a graph cannot: {_remedy(segment, failure)}: {error}")
 

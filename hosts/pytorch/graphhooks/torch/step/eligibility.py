@@ -21,7 +21,8 @@ def fit(segment, args, kwargs) -> tuple:
     owner = segment.owner
     if segment.refused is not None:
         if owner.stepped and (segment.is_heard or segment.is_lost
-                              or segment.broken is not None):
+                              or segment.broken is not None
+                              or owner.may_split(segment)):
             owner.step()  # which looks for hooks, and attaches anew
         if segment.refused is not None:
             owner.count("refused")

@@ -28,6 +28,7 @@ class Called(Planned):
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.writes = False  # buffers, as eager passes did
         self.broken = None  # why its modules are not called in a row
+        self.waits: str | None = None  # where its modules do, for the device
         self._look = None  # the owner's last look at torch's switches
 
     def switches(self) -> tuple:
