@@ -59,6 +59,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/attach/measured.py \
 	hosts/pytorch/graphhooks/torch/attach/disabled.py \
 	hosts/pytorch/graphhooks/torch/attach/optimizers.py \
+	hosts/pytorch/graphhooks/torch/attach/pieces.py \
 	hosts/pytorch/graphhooks/torch/attach/sessions.py \
 	hosts/pytorch/graphhooks/torch/attach/stack.py \
 	hosts/pytorch/graphhooks/torch/attach/shared_parameters.py \
@@ -144,6 +145,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/step/backward_entry.py \
 	hosts/pytorch/graphhooks/torch/step/segment_base.py \
 	hosts/pytorch/graphhooks/torch/step/chain.py \
+	hosts/pytorch/graphhooks/torch/step/collected.py \
 	hosts/pytorch/graphhooks/torch/step/replay.py \
 	hosts/pytorch/graphhooks/torch/step/segment.py \
 	hosts/pytorch/graphhooks/torch/step/eligibility.py \

@@ -5,13 +5,14 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
 
 import pytest
-from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH, Block,
-                    Model, nn, torch)
+from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
+                    WIDTH, Block, Model, nn, torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -833,6 +834,13 @@ class Kept:
     def get(self):
         return self.outputs
 
+    def set(self, outputs):
+        before, Kept.outputs = self.outputs, outputs
+        return before
+
+    def reset(self, token) -> None:
+        Kept.outputs = token
+
 
 @pytest.fixture
 def capturing(monkeypatch):
@@ -840,11 +848,15 @@ def capturing(monkeypatch):
     module = types.ModuleType(name)
     module._active_collector = Kept()
 
-    def install(inner, key):
+    def install(inner, key, index=0):
         def hook(module, args, output):
             outputs = keeper.get()
-            if outputs is not None and key in outputs:
+            if outputs is None or key not in outputs:
+                return
+            if not isinstance(output, tuple):
                 outputs[key].append(output)
+            elif output[index] is not None:
+                outputs[key].append(output[index])
 
         hook.__module__ = name
         inner.register_forward_hook(hook)
@@ -873,7 +885,9 @@ def test_hooks_that_nobody_asks_leave_the_graphs(pair, capturing, grain):
                 for each in kept["attentions"]:
                     run.note(each)
 
-    run = pair(train, grain=grain)
+    run = pair(train, grain=grain, eager=["input"])
+    assert "collected outputs is 'attentions' in it and none in those" \
+        in run.attached.explain()
     before = run.attached.stats()
     run.step(2)
     after = run.attached.stats()
@@ -894,3 +908,131 @@ def test_hooks_that_are_asked_for_something_else(pair, capturing, grain):
             run.step(count)
 
     pair(train, grain=grain, before=before)
+
+
+class Routed(Block):
+    """Something of it is collected in each call: the second of two results,
+    or none."""
+
+    gives = True
+
+    class Gate(torch.nn.Linear):
+        gives = True
+
+        def forward(self, x):
+            y = super().forward(x)
+            return y.softmax(-1), y if self.gives else None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Routed.Gate(WIDTH, 4)
+
+    def forward(self, x):
+        return super().forward(x) * self.gate(x)[0].amax(-1, keepdim=True)
+
+
+def collect_in(run, count, **more):
+    """A step whose loss has what is collected."""
+    run.zero()
+    for _ in range(count):
+        Kept.outputs = {"router_logits": [], **more}
+        try:
+            loss = run.loss()
+            kept = Kept.outputs["router_logits"]
+        finally:
+            Kept.outputs = None
+        assert len(kept) == sum(layer.gate.gives
+                                for layer in run.model.layers)
+        run.note(torch.stack(kept))
+        (loss + sum(each.square().mean() for each in kept)).backward()
+    run.optimizer.step()
+
+
+def install_in(capturing):
+    def before(run):
+        for layer in run.model.layers:
+            capturing.install(layer.gate, "router_logits", 1)
+
+    return before
+
+
+@pytest.mark.parametrize("grain", ["layer", "chunk"])
+def test_what_each_step_collects_comes_from_graphs(pair, capturing, grain):
+    """Routers' logits, of which the loss has a part."""
+    run = pair(lambda r: [collect_in(r, n) for n in COUNTS], grain=grain,
+               make=Routed, before=install_in(capturing))
+    assert run.attached.stats()["replays"] == \
+        2 * SEGMENTS[grain] * sum(COUNTS[1:])
+
+
+@pytest.mark.parametrize("grain", ["layer", "chunk"])
+def test_what_some_steps_collect_is_another_shape(pair, capturing, grain):
+    def train(run):
+        for i in range(8):
+            (run.step if i % 2 else lambda n: collect_in(run, n))(2)
+
+    run = pair(train, grain=grain, make=Routed, before=install_in(capturing))
+    assert len(run.attached.stats()["banks"]) == 2
+
+
+@pytest.mark.parametrize("grain", ["layer", "chunk"])
+def test_a_layer_may_have_nothing_to_collect(pair, capturing, grain):
+    """By what its hook is given, or as it has no such submodule."""
+    def before(run):
+        run.model.layers[0].gate.gives = False
+        install_in(capturing)(run)
+
+    run = pair(lambda r: [collect_in(r, n) for n in COUNTS], grain=grain,
+               make=Routed, before=before)
+    assert run.attached.stats()["refused"] == {}
+
+
+def test_a_part_beside_one_that_is_asked(pair, capturing):
+    """The step that ends in the part's call looks for hooks."""
+    class Within(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mlp.gate = self.gate = Routed.Gate(WIDTH, WIDTH)
+            self.mlp.forward = functools.partial(Within.mix, self.mlp)
+
+        @staticmethod
+        def mix(mlp, x):
+            return type(mlp).forward(mlp, x) * mlp.gate(x)[0]
+
+    run = pair(lambda r: [collect_in(r, n) for n in COUNTS], grain="part",
+               make=Within, before=install_in(capturing))
+    assert run.attached.stats()["replays"] == \
+        2 * SEGMENTS["part"] * sum(COUNTS[1:])
+
+
+def test_evaluation_collects_too(pair, capturing):
+    def train(run):
+        for n in COUNTS:
+            collect_in(run, n)
+            run.model.eval()
+            with torch.no_grad():
+                Kept.outputs = {"router_logits": []}
+                run.loss()
+                kept, Kept.outputs = Kept.outputs, None
+            run.model.train()
+            run.note(torch.stack(kept["router_logits"]))
+
+    run = pair(train, grain="layer", make=Routed, eval=True,
+               before=install_in(capturing), eager=None)
+    assert run.attached.stats()["eval"]["replays"] > 0
+
+
+def test_the_states_between_layers_are_the_caller_s(pair, capturing):
+    """Hooks of a layer itself are called around its graph."""
+    def before(run):
+        for layer in run.model.layers:
+            capturing.install(layer, "hidden_states")
+
+    def train(run):
+        for n in COUNTS:
+            Kept.outputs = {"hidden_states": []}
+            run.step(n)
+            kept, Kept.outputs = Kept.outputs["hidden_states"], None
+            run.note(torch.stack(kept))
+
+    pair(train, grain="layer", before=before, eager=None)

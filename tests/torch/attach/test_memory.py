@@ -13,8 +13,9 @@ import pytest
 import softpool
 from graphhooks import _abi
 from graphhooks.torch.record.instance import Instance
-from models import (BATCH, COUNTS, GRAINS, HAS_GPU, LENGTH, SEGMENTS, WHOLE,
-                    WIDTH, Block, Model, Run, collect, on_a_gpu, torch)
+from models import (BATCH, COUNTS, GRAINS, HAS_GPU, LENGTH, NO_PIECES,
+                    SEGMENTS, WHOLE, WIDTH, Block, Model, Run, collect,
+                    on_a_gpu, torch)
 
 import graphhooks
 
@@ -521,7 +522,8 @@ class Waiting(torch.autograd.Function):
 def test_a_recording_that_has_failed_holds_no_memory(runs, grain):
     """While the training goes on, and in all that come after it."""
     def train(attached) -> int:
-        run = runs(grain=grain if attached else None, make=Waits)
+        run = runs(grain=grain if attached else None, make=Waits,
+                   **{"parts": NO_PIECES} if attached else {})
         run.steps([1, 2, 1])
         if attached:
             assert len(run.attached.stats()["refused"]) == SEGMENTS[grain]
@@ -568,7 +570,7 @@ def test_a_model_that_fits_no_scope_is_gone_at_once(monkeypatch,
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_backward_whose_recording_has_failed_holds_none_after_it(grain):
     def train() -> int:
-        with Run(grain=grain, make=WaitsBack) as run:
+        with Run(grain=grain, make=WaitsBack, parts=NO_PIECES) as run:
             run.steps([1, 2, 1])
             assert run.attached.stats()["refused"]
         del run

@@ -41,6 +41,7 @@ A folder imports from those after it in this list, and from none before it:
       segment_base.py       what a segment has with and without gradients
       eligibility.py        decides whether a graph can serve a call
       forward_wrapper.py    replaces a module's forward; puts it back
+      collected.py          outputs of submodules that transformers collects
       chain.py              a run of layers that one graph covers
       replay.py             the node that stands in autograd's graph
       verify.py             runs some replays eagerly too; compares the bits

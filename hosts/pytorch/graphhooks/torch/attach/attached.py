@@ -232,7 +232,7 @@ class Attached(Owner):
 
     def may_split(self, segment) -> bool:
         """It waits for the device, and some of it may not."""
-        if segment.waits is None or self.has_words:
+        if None in (segment.waits, segment.refused) or self.has_words:
             return False
         modules = [site.module for site in segment.sites]
         return len({*map(type, modules)}) > 1 or any(

@@ -13,6 +13,7 @@ import torch
 from ..base import private
 from ..base.private import GLOBAL_HOOKS, are_heard, give_back, hooks_of
 from ..guard.storage_addresses import Places
+from . import collected
 
 
 class Site:
@@ -33,8 +34,16 @@ class Site:
         self.packs: list = []  # and which
         self.given = None  # what the caller gave, where graphs are given more
         self.tried: dict = {}  # names of arguments that were less, by rooms
+        self.collected = collected.of(self)  # outputs of submodules
 
     def __call__(self, *args, **kwargs):
+        if self.collected is not None:
+            asked = self.collected.asked()
+            if asked:
+                return self.collected.call(asked, args, kwargs)
+        return self.enter(args, kwargs)
+
+    def enter(self, args, kwargs):
         if self.packed is not None:
             return self.packed.call(self, args, kwargs)
         return self.go(args, kwargs)
@@ -66,7 +75,15 @@ class Site:
         return (self.bracket or self.plain)(*args, **kwargs)
 
     def plain(self, *args, **kwargs):
+        if collected.WORD in kwargs:
+            return self.collected.run(self.forward, args, kwargs)
         return self.forward(*args, **kwargs)
+
+    def anew(self, args, kwargs):
+        """By who has been attached since, if anybody has."""
+        forward = self.module.forward
+        return forward(*args, **kwargs) if isinstance(forward, Site) \
+            else self.plain(*args, **kwargs)
 
     def __reduce__(self):
         """A copy of the module is one without graphs, and without us."""

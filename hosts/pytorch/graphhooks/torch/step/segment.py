@@ -265,7 +265,7 @@ class Segment(WayBack):
         if tensors is not None and owner.stepped:
             owner.step()
         if self.owner is not owner:  # attached anew
-            return site.module.forward(*args, **kwargs)
+            return site.anew(args, kwargs)
         if tensors is None:
             return site.run(*args, **kwargs)
         if self.refused is not None:
