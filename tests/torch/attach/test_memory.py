@@ -543,7 +543,8 @@ def recorded() -> int:
 def test_a_recording_that_has_failed_is_gone_at_once(runs, nobody_collects,
                                                      grain, make):
     """Its exception, which has led to the modules' frames, is in no cycle."""
-    run = runs(grain=grain, make=make).steps([1, 2, 1])
+    run = runs(grain=grain, make=make,
+               parts=NO_PIECES).steps([1, 2, 1])
     segments = run.attached.segments
     assert all("it waits for the device" in s.refused for s in segments)
     assert recorded() == sum(len(s.instances) for s in segments)
