@@ -67,8 +67,8 @@ class Overlap:
     def __init__(self, *chunks, group=None, agree=None, comm=None,
                  delay_wgrad=False, early_release=False, run_node=None,
                  **options):
-        """``chunks``: of a pipeline's stage, or one; each a list of layers, and
-        a layer is a list of callables: five with experts (what comes before
+        """``chunks``: of a pipeline's stage, or one; each a list of layers,
+        and a layer is a list of callables: five with experts (what comes before
         the dispatch, dispatch, experts, combine, the rest), two (attention,
         MLP), or one.  Each takes what the one before returns: a tensor, or
         several as a tuple.  Dispatch and combine run on a stream of their own.

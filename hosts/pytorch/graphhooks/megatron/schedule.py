@@ -1,5 +1,5 @@
-"""How many microbatches a pipeline's schedule has in flight in each chunk, which
-is how many slots its graphs need.
+"""How many microbatches a schedule has in flight in each chunk, which is how
+many slots its graphs need.
 
 It is known before the first step, for any number of microbatches that the
 schedule allows.
