@@ -139,6 +139,20 @@ broken=$(grep '\.md$' "$scratch/files" | while read -r page; do
     done
 done)
 empty "$broken" "every link between documents leads to a file"
+# A file that a page names is below the page, or below a folder whose files it
+# is about; a program of tests has a source of its name.  Capitals are holes.
+gone=$(grep '\.md$' "$scratch/files" | while read -r page; do
+    grep -o '`[a-z_./-]*/[a-z0-9_]*\.\(c\|h\|py\|t\|sh\|md\|def\|txt\|mk\)`' \
+        "$page" | tr -d '`' | sort -u | while read -r file; do
+        for dir in . "$(dirname "$page")" include hosts/engine \
+            hosts/pytorch hosts/pytorch/graphhooks \
+            hosts/pytorch/graphhooks/torch bench; do
+            [ -e "$dir/$file" ] || [ -e "$dir/${file%.t}.c" ] && continue 2
+        done
+        echo "$page: $file"
+    done
+done)
+empty "$gone" "every file that a document names is there"
 absent=$(sed -n '/^## Layout/,$p' README.md |
     sed -n 's/^| `\([^`]*\)`.*/\1/p' | while read -r dir; do
     [ -d "$dir" ] || echo "$dir"

@@ -105,7 +105,7 @@ MEANINGS = {
         "names separated by commas",
         "none",
         "Modules whose activations are copied to the host's memory and "
-        "back; unset: none.",
+        "back, such as core_attn and moe_act; unset: none.",
     ),
     "offload_fraction": (
         "a number from 0 to 1, or auto",
