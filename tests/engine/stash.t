@@ -82,6 +82,41 @@ fi
     small="$small --seq 8"
 }
 
+# ---- all together ----------------------------------------------------------
+
+# numbers: the losses and the weights of the last run, of all its modes.
+numbers()
+{
+    sed -n '/"loss"\|"weights_hash"/p' "$scratch/out.json" | sort -u
+}
+
+# Stages of chunks, experts that ranks divide, shared and packed sequences,
+# offload and the stash, in all modes at once.
+together="--model moe --ep 2 --packed --cp 1,2 --batch 1 --seq 12 --layers 8
+    --microbatches 4,6,2"
+seeds="1 2 3 4 5"
+[ "$driver" = soft ] && [ -z "${sanitize-}" ] || seeds=1
+for model in moe "mla --experts 4" "hybrid --pattern ME*E"; do
+    # shellcheck disable=SC2086 # words
+    trains -- $together --model $model --ranks 2 --compare eager
+    alone=$(numbers)
+    bad=
+    for seed in $seeds; do
+        # shellcheck disable=SC2086 # words
+        trains SOFTCUDA_SEED=$seed GRAPHHOOKS_GRANULARITY=chunk -- \
+            $together --model $model --ranks 4 --pp 2 --vpp 2 --stash 300% \
+            --offload qkv_linear,core_attn,attn_proj \
+            --compare eager,graph,graph+offload,graph+offload+delay &&
+            [ -n "$alone" ] && [ "$(numbers)" = "$alone" ] &&
+            [ "$(value again)" -eq 0 ] && [ "$(value bytes)" -gt 0 ] &&
+            { [ "$(value groups_offloaded)" -gt 0 ] ||
+                [ "${model#hybrid}" != "$model" ]; } &&
+            ! grep -q '"replays": 0' "$scratch/out.json" ||
+            bad="$bad $seed: $(head -n 2 "$scratch/err")"
+    done
+    empty "$bad" "$model: all together, the losses and weights of one stage"
+done
+
 # ---- too few pages ---------------------------------------------------------
 
 # Rank 0 has half of all rows, and needs twice as many pages as there are.
