@@ -8,7 +8,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from models import DEVICE, torch
-from training import LENGTH, WORDS, build_chunks, get_gpt_layer_local_spec
+from training import (KINDS, LENGTH, WORDS, build_chunks,
+                      get_gpt_layer_local_spec)
 
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.module import MegatronModule
@@ -63,7 +64,9 @@ class Attention(MegatronModule):
 
 
 def build_packed(kind, places="none", **more):
-    spec = get_gpt_layer_local_spec()
+    spec = get_gpt_layer_local_spec(
+        num_experts=KINDS[kind].get("num_moe_experts"),
+        multi_latent_attention=kind == "mla")
     spec.submodules.self_attention.submodules.core_attention = Attention
     return build_chunks(kind, spec=spec, places=places, **more)
 

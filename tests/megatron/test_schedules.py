@@ -62,6 +62,10 @@ SLOTS = {
     "overlap of buckets": [[2]] * 2,
     "overlap, delayed weights, attn": [[2]] * 2,
     "overlap, delayed weights, attn,moe_router,moe_preprocess": [[2]] * 2,
+    "overlap of contexts, each by its own group": [[2]] * 2,
+    "overlap of contexts, attn": [[2]] * 2,
+    "overlap of contexts, attn,moe_router,moe_preprocess": [[2]] * 2,
+    "overlap of contexts, delayed weights": [[2]] * 2,
     "overlap, interleaved": [[4, 2]] * 4,
 }
 
@@ -94,7 +98,7 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 8), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 12), ("pieces", 2, 6), ("partitions", 4, 2),
     ("stages", 2, 6),
     ("four", 4, 4)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):

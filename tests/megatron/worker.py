@@ -63,15 +63,13 @@ def trained(divided, kind, scope, counts=COUNTS, graphs=2, **how) -> dict:
             "slots": [c["slots"] for c in two.stats["chunks"]]}
 
 
-def of_several_sizes() -> dict:
+def of_several_sizes(divided=(), kind="dense", scope="attn", group=None,
+                     **how) -> dict:
     """Context parallelism that is another in each microbatch."""
-    training.divide()
-    alone = [torch.distributed.new_group([rank]) for rank in range(2)][
-        torch.distributed.get_rank()]
-    both = torch.distributed.group.WORLD
-    return trained({}, "dense", "attn", make=build_packed,
+    alone, both = alone_and_both()
+    return trained(dict(divided), kind, scope, make=build_packed,
                    data=lambda: Packed((alone, both, both)),
-                   attach={"group": both})
+                   attach={"group": group or both}, **how)
 
 
 PARTITIONS = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 1], [2], [3]],
@@ -228,7 +226,17 @@ CASES = {
         **{f"overlap, delayed weights, {scope}": lambda scope=scope: trained(
             EXPERTS, "moe", scope, graphs=3, wrap=late,
             delay_wgrad_compute=True, **OVERLAP)
-           for scope in ("attn", EXCHANGING)}},
+           for scope in ("attn", EXCHANGING)},
+        # What Megatron's checks exclude from each other.
+        "overlap of contexts, each by its own group":
+            lambda: of_several_sizes(EXPERTS, "moe", "attn", **OVERLAP,
+                                     group="packed_seq_params.cp_group"),
+        **{f"overlap of contexts, {scope}": lambda scope=scope:
+           of_several_sizes(EXPERTS, "moe", scope, **OVERLAP)
+           for scope in ("attn", EXCHANGING)},
+        "overlap of contexts, delayed weights": lambda: of_several_sizes(
+            EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
+            delay_wgrad_compute=True, **OVERLAP)},
     "pieces": {
         "columns and rows": lambda: trained(
             TENSOR, "dense", "attn,mlp", **TENSOR),
