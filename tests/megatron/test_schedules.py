@@ -50,6 +50,7 @@ SLOTS = {
     "four stages": [[4], [3], [2], [1]],
     "four stages, interleaved by sixes, whole chunks":
         [[12, 6], [11, 5], [9, 4], [7, 3]],
+    "a hook on one rank": [[2]] * 2 + [[1]] * 2,
     "two stages, parts of a sequence": [[4, 2]] * 2 + [[3, 1]] * 2,
     # A forward begins before the backward beside it.
     "overlap, attn": [[2]] * 2, "overlap, attn,moe_router": [[2]] * 2,
@@ -59,6 +60,7 @@ SLOTS = {
     "overlap of dense layers and experts": [[2]] * 2,
     "overlap of shared experts": [[2]] * 2,
     "overlap of a sigmoid router": [[2]] * 2,
+    "overlap of several tokens ahead": [[2]] * 2,
     "overlap of buckets": [[2]] * 2,
     "overlap, delayed weights, attn": [[2]] * 2,
     "overlap, delayed weights, attn,moe_router,moe_preprocess": [[2]] * 2,
@@ -98,9 +100,9 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 12), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 13), ("pieces", 2, 6), ("partitions", 4, 2),
     ("stages", 2, 6),
-    ("four", 4, 4)])
+    ("four", 4, 5)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():
@@ -125,6 +127,14 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     several = found.get("contexts of several sizes", ())
     assert all(rank["banks"] == [2] for rank in several)
     of_own_groups(found)
+    for rank, one in enumerate(found.get("a hook on one rank", ())):
+        # The others of its group go along, and nobody else.
+        why, = one["refused"].values() if rank > 1 else ("",)
+        assert ("rank 3 runs it eagerly" in why, "has hooks" in why) \
+            == (rank == 2, rank == 3)
+        # Two layers in 20 microbatches, the first of two that warm up, and one
+        # that is eager from the third step on.
+        assert one["replays"] == (64 if rank < 2 else 64 - 2 * 12)
 
 
 def of_own_groups(found) -> None:

@@ -53,7 +53,9 @@ def trained(divided, kind, scope, counts=COUNTS, graphs=2, **how) -> dict:
         else lambda t: t.steps(counts)
     two = compare(train, kind, scope, **how)
     layers = two.cores if "granularity" in how.get("attach", ()) else \
-        [layer for core in two.cores for layer in core.decoder.layers]
+        [layer for core in two.cores for layer in (
+            *core.decoder.layers, *getattr(getattr(core, "mtp", None),
+                                           "layers", ()))]
     return {"passes": graphs * sum(counts) * len(layers),
             "warmup": graphs * sum(two.stats["eager_calls"].values()),
             "replays": two.stats["replays"],
@@ -185,6 +187,32 @@ def late(core):
     return model
 
 
+def with_a_hook_on_one() -> dict:
+    """The last rank has one for a step, in a layer of the last stage."""
+    size = torch.distributed.get_world_size()
+    rank = torch.distributed.get_rank()
+    training.divide(**PIPELINE, **TENSOR)
+    one, two = (training.Training("dense", scope, **TENSOR)
+                for scope in (None, ""))
+    for each in one, two:
+        training.seed()
+        each.steps([4, 4])
+        hooked = each.core.decoder.layers[0].mlp.linear_fc1
+        hook = hooked.register_forward_hook(lambda *_: None) \
+            if rank == size - 1 else None
+        each.steps([4])
+        if hook is not None:
+            hook.remove()
+        each.steps([4, 4])
+    stats = two.end()
+    assert training.differing(one.state(), two.state()) == []
+    # As the others are checked: each pass that is to be replayed, is.
+    return {"passes": stats["replays"], "warmup": 0,
+            "replays": stats["replays"], "refused": stats["refused"],
+            "eager": stats["eager_calls"],
+            "slots": [c["slots"] for c in stats["chunks"]]}
+
+
 CASES = {
     "pipeline": {
         "1F1B": lambda: trained(PIPELINE, "dense", ""),
@@ -221,6 +249,7 @@ CASES = {
                ("dense layers and experts", "moe", {"moe_layer_freq": [0, 1]}),
                ("shared experts", "shared", {}),
                ("a sigmoid router", "sigmoid", {}),
+               ("several tokens ahead", "moe", {"mtp_num_layers": 1}),
                ("buckets", "moe", {"wrap": training.wrapped(
                    finalize_model_grads, overlap_grad_reduce=True)}))},
         **{f"overlap, delayed weights, {scope}": lambda scope=scope: trained(
@@ -275,6 +304,7 @@ CASES = {
             {**FOUR, "virtual_pipeline_model_parallel_size": 2}, "dense", "",
             [12, 10, 16], microbatch_group_size_per_vp_stage=6,
             wrap=finalized(), attach={"granularity": "chunk"}),
+        "a hook on one rank": with_a_hook_on_one,
         "two stages, parts of a sequence": lambda: trained(
             {**CHUNKS, **TENSOR}, "dense", "", ROUND, **TENSOR,
             sequence_parallel=True, wrap=finalized()),

@@ -87,11 +87,13 @@ class Shared(Segment):
         self.refuse(why)
 
     def adopt(self, rank: int, why: str) -> None:
-        """What a rank has refused, all have."""
-        self._agreed.add(self.owner.ranks.circle)
+        """What a rank has refused, all have; of the many groups that there
+        may be, its number in the world tells which it was."""
+        circle = self.owner.ranks.circle
+        self._agreed.add(circle)
         self.is_due = self.meets = False
         if self.refused is None:
-            self.refuse(f"rank {rank} runs it eagerly: {why}")
+            self.refuse(f"rank {circle.members[rank]} runs it eagerly: {why}")
 
     def drop(self, why: str) -> None:
         self.refuse(why)
