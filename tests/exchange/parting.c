@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LIMIT_S 20
@@ -23,18 +22,10 @@ static bool replays, unwaited;
 static struct trader left[16]; /* what the dead leave behind */
 static int n_left;
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* The survivors go on for a while, as a host that runs ahead does. */
 static void survive(struct trader *t, struct rank *r)
 {
-    const double start = now_s();
+    const double start = tap_now_s();
     char wanted[32];
     gh_status status = GH_OK;
 
@@ -56,7 +47,7 @@ static void survive(struct trader *t, struct rank *r)
     says_int(r, status, GH_ERR_RANKS, "a further round is refused");
     says(r, strstr(t->err.text, "is over") != NULL, "by its sentence: %.150s",
          t->err.text);
-    says(r, now_s() - start < LIMIT_S, "all that in time");
+    says(r, tap_now_s() - start < LIMIT_S, "all that in time");
 }
 
 /* A thread that ends gives its context back, and with it the memory into which
@@ -120,10 +111,11 @@ static void test_one_dies(struct rank *r)
         return; /* and does not come again */
     }
     survive(&t, r);
-    start = now_s();
+    start = tap_now_s();
     gh_exchange_destroy(t.x);
     t.x = NULL;
-    says(r, now_s() - start < LIMIT_S, "the exchange is given back in time");
+    says(r, tap_now_s() - start < LIMIT_S,
+         "the exchange is given back in time");
     says_int(r, drv.cuStreamQuery(r->stream), 0, "and nothing waits for it");
     says_int(r, drv.cuStreamSynchronize(r->stream), 0,
              "the stream has been let go by then");
@@ -177,9 +169,10 @@ static void test_ends_in_order(struct rank *r)
         says_int(r, trader_wait(&t), GH_ERR_RANKS, "a rank does not come");
     }
     ranks_barrier(r);
-    start = now_s();
+    start = tap_now_s();
     trader_close(&t);
-    says(r, now_s() - start < 1, "the end takes %.1f s", now_s() - start);
+    says(r, tap_now_s() - start < 1, "the end takes %.1f s",
+         tap_now_s() - start);
 }
 
 /* What the first has asked the others is not left on the device, where what it
@@ -188,7 +181,7 @@ static void test_one_ends_alone(struct rank *r)
 {
     const struct trader_options asks = { .kind = "copy",
                                          .environment = hasty };
-    const double start = now_s();
+    const double start = tap_now_s();
     struct trader t;
 
     if (!trader_open(&t, r, &asks)) {
@@ -199,12 +192,12 @@ static void test_one_ends_alone(struct rank *r)
     ranks_barrier(r);
     if (r->rank == 0) {
         trader_close(&t);
-        says(r, now_s() - start < LIMIT_S / 2, "it ends in time");
+        says(r, tap_now_s() - start < LIMIT_S / 2, "it ends in time");
     }
     ranks_barrier(r);
     if (r->rank != 0) {
         trader_close(&t);
-        says(r, now_s() - start < LIMIT_S, "so do the others");
+        says(r, tap_now_s() - start < LIMIT_S, "so do the others");
     }
 }
 
@@ -224,7 +217,7 @@ static void test_one_is_lost(struct rank *r)
     if (lost) {
         drv.cuMemcpyDtoDAsync(16, 32, 4, r->side);
         drv.cuStreamSynchronize(r->side);
-        start = now_s();
+        start = tap_now_s();
         says_int(r, trader_wait(&t), GH_ERR_DEVICE, "a wait says so: %.90s",
                  t.err.text);
         says_int(r, trader_round(&t, SHAPE_FULL, false), GH_ERR_DEVICE,
@@ -235,13 +228,14 @@ static void test_one_is_lost(struct rank *r)
             says(r, strstr(t.err.text, "700") != NULL,
                  "for the driver's reason: %.150s", t.err.text);
         }
-        says(r, now_s() - start < 1, "all that at once: %.1f s",
-             now_s() - start);
+        says(r, tap_now_s() - start < 1, "all that at once: %.1f s",
+             tap_now_s() - start);
     }
     ranks_barrier(r);
-    start = now_s();
+    start = tap_now_s();
     trader_close(&t);
-    says(r, now_s() - start < 2, "it ends in time: %.1f s", now_s() - start);
+    says(r, tap_now_s() - start < 2, "it ends in time: %.1f s",
+         tap_now_s() - start);
 }
 
 /* One never makes it: the words of the others say so. */
@@ -311,21 +305,21 @@ static void test_a_graph_outlives(struct rank *r)
     says(r, trader_is_exact(&t), "a round of all is exact");
     ranks_barrier(r);
     if (r->rank != r->n - 1) {
-        start = now_s();
+        start = tap_now_s();
         trader_round(&t, SHAPE_FULL, true);
         says_int(r, trader_wait(&t), GH_ERR_RANKS, "one that lacks a rank is "
                                                    "not: %.100s", t.err.text);
-        says(r, now_s() - start < LIMIT_S / 4, "which is said in time: %.1f s",
-             now_s() - start);
+        says(r, tap_now_s() - start < LIMIT_S / 4,
+             "which is said in time: %.1f s", tap_now_s() - start);
         says_int(r, drv.cuStreamSynchronize(r->stream), 0,
                  "the stream has been let go");
         r->comm = NULL; /* its end is left to the library */
     }
-    start = now_s();
+    start = tap_now_s();
     gh_exchange_destroy(t.x);
     t.x = NULL;
-    says(r, now_s() - start < LIMIT_S / 4,
-         "the exchange is given back in time: %.1f s", now_s() - start);
+    says(r, tap_now_s() - start < LIMIT_S / 4,
+         "the exchange is given back in time: %.1f s", tap_now_s() - start);
     trader_close(&t);
     ranks_barrier(r);
 }

@@ -12,13 +12,6 @@
 static const char *const patient[] = { "GRAPHHOOKS_TIMEOUT=20",
                                        "GRAPHHOOKS_LOG=off", NULL };
 
-static const char *path_of(const char *variable, const char *built)
-{
-    const char *path = getenv(variable);
-
-    return path != NULL && *path != '\0' ? path : built;
-}
-
 uint64_t trader_bytes(const struct trader *t, enum trader_shape shape, int i,
                       int j)
 {
@@ -166,16 +159,11 @@ gh_status trader_try(struct trader *t, struct rank *r,
     desc.kind = options->kind;
     desc.small = options->small;
     desc.comm = options->no_comm || !ranks_have_nccl() ? NULL : r->comm;
-    desc.nccl = ranks_are_soft() ? path_of("GRAPHHOOKS_SOFTNCCL",
-                                           "./.libs/libsoftnccl.so")
-                                 : getenv("GRAPHHOOKS_TEST_NCCL");
+    desc.nccl = ranks_nccl();
     desc.user = t;
     desc.gather = options->by_host || !ranks_have_nccl() ? bring : NULL;
     desc.abort = options->aborts ? note_abort : NULL;
-    desc.driver = ranks_are_soft()
-                      ? path_of("GRAPHHOOKS_SOFTCUDA",
-                                "./.libs/libgraphhooks-softcuda.so")
-                      : "cuda";
+    desc.driver = ranks_driver();
     desc.context = r->ctx;
     desc.environment =
         options->environment != NULL ? options->environment : patient;

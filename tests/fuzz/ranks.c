@@ -98,18 +98,10 @@ static bool has_parts(struct trader *t)
     return right;
 }
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static void in_time(struct rank *r, double start, const char *what)
 {
-    says(r, now_s() - start < LIMIT_S, "seed %lu: %s takes %.1f s", seed, what,
-         now_s() - start);
+    says(r, tap_now_s() - start < LIMIT_S, "seed %lu: %s takes %.1f s", seed,
+         what, tap_now_s() - start);
 }
 
 static bool open_exchange(struct trader *t, struct rank *r,
@@ -174,7 +166,7 @@ static gh_status steps(struct sharer *s, struct trader *t)
         if (i == plan.at) {
             ranks_barrier(s->r); /* what was before is over everywhere */
         }
-        start = now_s();
+        start = tap_now_s();
         if (odd && i == plan.at && !is_odd_now(s)) {
             return GH_ERR_RANKS;
         }
@@ -203,7 +195,7 @@ static gh_status steps(struct sharer *s, struct trader *t)
  * where it waits for another rank. */
 static void wait_for(struct trader *t)
 {
-    const double start = now_s();
+    const double start = tap_now_s();
 
     gh_exchange_wait(t->x, t->r->stream, NULL);
     in_time(t->r, start, "the wait");
@@ -233,19 +225,19 @@ static void test(struct rank *r)
     if (plan.waits) {
         wait_for(&t);
     }
-    start = now_s();
+    start = tap_now_s();
     gh_session_close(s.session);
     s.session = NULL;
     in_time(r, start, "the session's close");
     wait_for(&t);
-    start = now_s();
+    start = tap_now_s();
     gh_exchange_destroy(t.x);
     t.x = NULL;
     in_time(r, start, "the exchange's end");
     if (status != GH_OK) {
         r->comm = NULL;
     }
-    start = now_s();
+    start = tap_now_s();
     drv.cuStreamSynchronize(r->stream);
     in_time(r, start, "what is on the stream");
     sharer_close(&s);

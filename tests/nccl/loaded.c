@@ -47,17 +47,27 @@ static const char *path_of(const char *variable, const char *built)
     return path != NULL && *path != '\0' ? path : built;
 }
 
+const char *ranks_driver(void)
+{
+    return soft ? path_of("GRAPHHOOKS_SOFTCUDA",
+                          "./.libs/libgraphhooks-softcuda.so")
+                : "cuda";
+}
+
+const char *ranks_nccl(void)
+{
+    return soft ? path_of("GRAPHHOOKS_SOFTNCCL", "./.libs/libsoftnccl.so")
+                : getenv("GRAPHHOOKS_TEST_NCCL");
+}
+
 static bool open_soft(int *status_p)
 {
     char text[256];
 
     setenv("SOFTCUDA_DEVICES", "8", 1);
     setenv("SOFTCUDA_PROCESSES", "1", 1);
-    if (driver_load(
-            path_of("GRAPHHOOKS_SOFTCUDA", "./.libs/libgraphhooks-softcuda.so"),
-            &drv, text, sizeof(text)) != 0 ||
-        nccl_load(path_of("GRAPHHOOKS_SOFTNCCL", "./.libs/libsoftnccl.so"),
-                  &nccl, text, sizeof(text)) != 0) {
+    if (driver_load(ranks_driver(), &drv, text, sizeof(text)) != 0 ||
+        nccl_load(ranks_nccl(), &nccl, text, sizeof(text)) != 0) {
         ok(false, "the software device and softnccl load: %s", text);
         *status_p = done_testing();
         return false;

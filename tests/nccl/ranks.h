@@ -47,6 +47,9 @@ bool ranks_open_device(int *status_p);
 bool ranks_have_nccl(void);
 /* The software device and softnccl. */
 bool ranks_are_soft(void);
+/* What a session or an exchange is told of both: names or files. */
+const char *ranks_driver(void);
+const char *ranks_nccl(void);
 
 struct ranks_test {
     const char *name;

@@ -416,14 +416,6 @@ static void test_after_the_end(struct rank *r)
              "what is finalized takes no more");
 }
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static void outlive(struct rank *r, ncclResult_t (*end)(ncclComm_t))
 {
     CUgraphExec exec = NULL;
@@ -438,9 +430,9 @@ static void outlive(struct rank *r, ncclResult_t (*end)(ncclComm_t))
     drv.cuStreamEndCapture(r->stream, &graph);
     drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
     drv.cuGraphDestroy(graph);
-    start = now_s();
+    start = tap_now_s();
     says_int(r, end(r->comm), 0, "a communicator goes before its graph");
-    says(r, now_s() - start > 0.9, "for which it waits");
+    says(r, tap_now_s() - start > 0.9, "for which it waits");
     r->comm = NULL;
     says_int(r, drv.cuGraphLaunch(exec, r->stream), 0, "which is launched");
     says_int(r, drv.cuStreamSynchronize(r->stream), 0, "and meets nobody");

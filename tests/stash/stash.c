@@ -30,32 +30,18 @@ static const char *const patient[] = { "GRAPHHOOKS_TIMEOUT=20",
 static const char *const quiet[] = { "GRAPHHOOKS_TIMEOUT=5",
                                      "GRAPHHOOKS_LOG=off", NULL };
 
-static const char *path_of(const char *variable, const char *built)
-{
-    const char *path = getenv(variable);
-
-    return path != NULL && *path != '\0' ? path : built;
-}
-
 static gh_stash_desc desc_of(struct rank *r, uint64_t pages)
 {
-    return (gh_stash_desc){
-        .struct_size = sizeof(gh_stash_desc),
-        .rank = (uint32_t)r->rank,
-        .n_ranks = (uint32_t)r->n,
-        .bytes = pages * PAGE_BYTES,
-        .page_bytes = PAGE_BYTES,
-        .comm = r->comm,
-        .nccl = ranks_are_soft()
-                    ? path_of("GRAPHHOOKS_SOFTNCCL", "./.libs/libsoftnccl.so")
-                    : getenv("GRAPHHOOKS_TEST_NCCL"),
-        .driver = ranks_are_soft()
-                      ? path_of("GRAPHHOOKS_SOFTCUDA",
-                                "./.libs/libgraphhooks-softcuda.so")
-                      : "cuda",
-        .context = r->ctx,
-        .environment = patient
-    };
+    return (gh_stash_desc){ .struct_size = sizeof(gh_stash_desc),
+                            .rank = (uint32_t)r->rank,
+                            .n_ranks = (uint32_t)r->n,
+                            .bytes = pages * PAGE_BYTES,
+                            .page_bytes = PAGE_BYTES,
+                            .comm = r->comm,
+                            .nccl = ranks_nccl(),
+                            .driver = ranks_driver(),
+                            .context = r->ctx,
+                            .environment = patient };
 }
 
 static gh_stash *stash_of(struct rank *r, uint64_t pages)

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 static int reported, failed;
@@ -192,6 +193,14 @@ void tap_give_back(void *memory, size_t bytes)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
     munmap((char *)memory + bytes - page, 2 * page);
+}
+
+double tap_now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 int done_testing(void)

@@ -60,6 +60,9 @@ int skip_all(const char *reason, ...) TAP_FORMAT(1);
 void *tap_before_the_end(size_t bytes);
 void tap_give_back(void *memory, size_t bytes);
 
+/* Seconds of a clock that is never set back. */
+double tap_now_s(void);
+
 /* Prints the plan; returns the exit status of the program. */
 int done_testing(void);
 

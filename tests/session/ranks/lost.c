@@ -17,14 +17,6 @@ static const char *hasty[] = { "GRAPHHOOKS_TIMEOUT=1", NULL };
 static const struct sharer_options fixed = { .environment = hasty,
                                              .fixed = true };
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static bool is_odd(const struct rank *r)
 {
     return r->rank == r->n - 1;
@@ -43,11 +35,11 @@ static bool open_ready(struct sharer *s, struct rank *r,
  * softnccl. */
 static void close_parted(struct sharer *s)
 {
-    const double start = now_s();
+    const double start = tap_now_s();
     ncclResult_t result = ncclSuccess;
 
     sharer_close(s);
-    says(s->r, now_s() - start < LIMIT_S, "the session closes in time");
+    says(s->r, tap_now_s() - start < LIMIT_S, "the session closes in time");
     if (ranks_are_soft() && sharer_said(s, "the graphs are destroyed")) {
         says(s->r,
              nccl.ncclCommGetAsyncError(s->r->comm, &result) != ncclSuccess,
@@ -59,7 +51,7 @@ static void close_parted(struct sharer *s)
 /* A step that fails on every rank, with a sentence. */
 static void parts(struct sharer *s, const char *words)
 {
-    const double start = now_s();
+    const double start = tap_now_s();
     char where[40];
     gh_status status = sharer_step(s, 1);
 
@@ -68,7 +60,7 @@ static void parts(struct sharer *s, const char *words)
     }
     says(s->r, status == GH_ERR_RANKS, "%s: %.150s", gh_status_name(status),
          s->err.text);
-    says(s->r, now_s() - start < LIMIT_S, "it fails in time");
+    says(s->r, tap_now_s() - start < LIMIT_S, "it fails in time");
     snprintf(where, sizeof(where), "rank %d of %d, step 3", s->r->rank,
              s->r->n);
     says(s->r, strstr(s->err.text, where) != NULL &&
@@ -120,7 +112,7 @@ static void test_banks_share_a_communicator(struct rank *r)
 static void give_up(struct rank *r, const struct sharer_options *options)
 {
     struct sharer s;
-    const double start = now_s();
+    const double start = tap_now_s();
 
     if (!open_ready(&s, r, options)) {
         return;
@@ -133,7 +125,7 @@ static void give_up(struct rank *r, const struct sharer_options *options)
         says_int(r, gh_ranks_abort(s.session, "rank 1 has died", &s.err), GH_OK,
                  "the host gives the ranks up");
         says_int(r, gh_ranks_abort(s.session, NULL, &s.err), GH_OK, "twice");
-        says(r, now_s() - start < LIMIT_S / 2, "nobody is waited for");
+        says(r, tap_now_s() - start < LIMIT_S / 2, "nobody is waited for");
         says_int(r, s.objects, 0, "the host's own graphs are gone");
         says_int(r, sharer_pass(&s, 0, GH_FORWARD, 1), GH_ERR_RANKS,
                  "no pass runs after it");
@@ -172,11 +164,11 @@ static void wait_alone(struct rank *r, const struct sharer_options *options,
         return;
     }
     ranks_barrier(r);
-    start = now_s();
+    start = tap_now_s();
     if (r->rank == 0) {
         s.fails = fails;
         says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "%.150s", s.err.text);
-        says(r, now_s() - start < LIMIT_S, "it fails in time");
+        says(r, tap_now_s() - start < LIMIT_S, "it fails in time");
         says_int(r, s.objects, 0, "and the host's own graphs are gone");
     }
     ranks_barrier(r);
@@ -235,11 +227,11 @@ static void test_one_does_not_come_to_a_profile(struct rank *r)
     }
     says(r, sharer_is_exact(&s), "a step without groups is right");
     ranks_barrier(r);
-    start = now_s();
+    start = tap_now_s();
     if (r->rank == 0) {
         s.moved = 1;
         says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "%.150s", s.err.text);
-        says(r, now_s() - start < LIMIT_S, "it fails in time");
+        says(r, tap_now_s() - start < LIMIT_S, "it fails in time");
     }
     ranks_barrier(r);
     close_parted(&s);
@@ -374,7 +366,7 @@ static void give_up_inside(struct rank *r, const gh_host_services *host)
                                             .host = host,
                                             .fixed = true,
                                             .mischief = abort_inside };
-    const double start = now_s();
+    const double start = tap_now_s();
     struct sharer s;
     gh_status status;
 
@@ -384,7 +376,7 @@ static void give_up_inside(struct rank *r, const gh_host_services *host)
     status = sharer_step(&s, 1);
     says(r, status == GH_ERR_RANKS || status == GH_ERR_STATE,
          "the step fails: %s: %.150s", gh_status_name(status), s.err.text);
-    says(r, now_s() - start < LIMIT_S / 2, "nobody is waited for");
+    says(r, tap_now_s() - start < LIMIT_S / 2, "nobody is waited for");
     close_parted(&s);
 }
 
@@ -567,7 +559,7 @@ static void test_one_dies_before_a_recording(struct rank *r)
 static void test_one_fails_before_a_recording(struct rank *r)
 {
     static const struct sharer_options patient = { .fixed = true };
-    const double start = now_s();
+    const double start = tap_now_s();
     struct sharer s;
 
     if (!sharer_open(&s, r, &patient)) {
@@ -582,7 +574,7 @@ static void test_one_fails_before_a_recording(struct rank *r)
     }
     says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "a step fails: %.120s",
              s.err.text);
-    says(r, now_s() - start < LIMIT_S, "before the time is over");
+    says(r, tap_now_s() - start < LIMIT_S, "before the time is over");
     ranks_barrier(r);
     close_parted(&s);
 }
@@ -687,13 +679,13 @@ enum part_at {
 static gh_status part_at(struct sharer *s, enum part_at at)
 {
     gh_session *session = s->session;
-    const double start = now_s();
+    const double start = tap_now_s();
     gh_status status = GH_ERR_RANKS;
 
     switch (at) {
     case AT_ABORT:
         return gh_ranks_abort(session, NULL, &s->err) == GH_OK &&
-                       now_s() - start < LIMIT_S
+                       tap_now_s() - start < LIMIT_S
                    ? GH_ERR_RANKS
                    : GH_OK;
     case AT_ENTER:
@@ -710,13 +702,13 @@ static gh_status part_at(struct sharer *s, enum part_at at)
     default:
         break;
     }
-    return now_s() - start < LIMIT_S ? status : GH_OK;
+    return tap_now_s() - start < LIMIT_S ? status : GH_OK;
 }
 
 /* None of the hooks waits longer than the timeout, whatever it answers. */
 static void call_all(struct sharer *s)
 {
-    const double start = now_s();
+    const double start = tap_now_s();
     gh_session *session = s->session;
 
     sharer_pass(s, 0, GH_FORWARD, 1);
@@ -726,8 +718,8 @@ static void call_all(struct sharer *s)
     gh_ranks_wait(session, s->r->stream, NULL);
     gh_ranks_clear(session, 0, NULL);
     gh_ranks_abort(session, NULL, NULL);
-    says(s->r, now_s() - start < LIMIT_S, "every hook returns: %.1f s",
-         now_s() - start);
+    says(s->r, tap_now_s() - start < LIMIT_S, "every hook returns: %.1f s",
+         tap_now_s() - start);
 }
 
 /* The stream waits for the word; the session does not know it where it is
@@ -753,10 +745,10 @@ static void never_ends(struct rank *r, CUstream stream, enum part_at at,
     if (at != AT_CLOSE) {
         call_all(&s);
     }
-    start = now_s();
+    start = tap_now_s();
     gh_session_close(s.session);
-    says(r, now_s() - start < LIMIT_S, "the session closes: %.1f s",
-         now_s() - start);
+    says(r, tap_now_s() - start < LIMIT_S, "the session closes: %.1f s",
+         tap_now_s() - start);
     says(r, sharer_said(&s, "is left to the context"), "which is said");
     drv.cuMemsetD32Async(word, 1, 1, other);
     drv.cuStreamSynchronize(stream);
@@ -830,11 +822,11 @@ static void test_a_graph_is_held(struct rank *r)
     if (is_odd(r)) {
         gh_ranks_abort(s.session, NULL, NULL);
     }
-    start = now_s();
+    start = tap_now_s();
     gh_session_close(s.session);
     s.session = NULL;
-    says(r, now_s() - start < LIMIT_S, "the session closes: %.1f s",
-         now_s() - start);
+    says(r, tap_now_s() - start < LIMIT_S, "the session closes: %.1f s",
+         tap_now_s() - start);
     says(r, sharer_said(&s, "destroy the graphs of the host's"),
          "what is left behind is said");
     drv.cuGraphExecDestroy(exec);
@@ -906,12 +898,12 @@ static void test_a_communicator_is_destroyed(struct rank *r)
 
 static void refuses(struct sharer *s, gh_status wanted, const char *words)
 {
-    const double start = now_s();
+    const double start = tap_now_s();
     const gh_status status = sharer_join(s);
 
     says(s->r, status == wanted && strstr(s->err.text, words) != NULL,
          "%s: %.160s", gh_status_name(status), s->err.text);
-    says(s->r, now_s() - start < LIMIT_S, "in time");
+    says(s->r, tap_now_s() - start < LIMIT_S, "in time");
 }
 
 /* Every option that env.def says is the same on all ranks, with a value that is

@@ -142,13 +142,6 @@ static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *err)
 
 /* ---- its life ------------------------------------------------------------ */
 
-static const char *path_of(const char *variable, const char *built)
-{
-    const char *path = getenv(variable);
-
-    return path != NULL && *path != '\0' ? path : built;
-}
-
 static gh_model *make_model(void)
 {
     const gh_layer_desc layer = { .struct_size = sizeof(layer),
@@ -174,10 +167,7 @@ static gh_status attach(struct pairs *p, const char *const *environment)
         .flags = GH_SESSION_EP_OVERLAP,
         .model = model,
         .host = &host,
-        .driver = ranks_are_soft()
-                      ? path_of("GRAPHHOOKS_SOFTCUDA",
-                                "./.libs/libgraphhooks-softcuda.so")
-                      : "cuda",
+        .driver = ranks_driver(),
         .scope = "attn,moe_router,moe_preprocess",
         .max_slots = 2,
         .environment = environment,
@@ -199,9 +189,7 @@ static gh_status join(struct pairs *p)
         .rank = (uint32_t)p->r->rank,
         .size = (uint32_t)p->r->n,
         .comm = p->r->comm,
-        .nccl = ranks_are_soft() ? path_of("GRAPHHOOKS_SOFTNCCL",
-                                           "./.libs/libsoftnccl.so")
-                                 : getenv("GRAPHHOOKS_TEST_NCCL"),
+        .nccl = ranks_nccl(),
     };
 
     return gh_ranks_set(p->session, &ranks, &p->err);

@@ -134,13 +134,6 @@ static gh_model *make_model(const char *name)
     return model;
 }
 
-static const char *path_of(const char *variable, const char *built)
-{
-    const char *path = getenv(variable);
-
-    return path != NULL && *path != '\0' ? path : built;
-}
-
 bool sharer_open_alone(struct sharer *s, struct rank *r,
                        const struct sharer_options *options)
 {
@@ -166,10 +159,7 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
     }
     desc.model = model;
     desc.host = &host;
-    desc.driver = ranks_are_soft()
-                      ? path_of("GRAPHHOOKS_SOFTCUDA",
-                                "./.libs/libgraphhooks-softcuda.so")
-                      : "cuda";
+    desc.driver = ranks_driver();
     desc.max_slots = SHARER_SLOTS;
     desc.flags = options->flags;
     desc.environment =
@@ -193,10 +183,7 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
         s->ranks.abort = note_abort;
     } else {
         s->ranks.comm = r->comm;
-        s->ranks.nccl = ranks_are_soft()
-                            ? path_of("GRAPHHOOKS_SOFTNCCL",
-                                      "./.libs/libsoftnccl.so")
-                            : getenv("GRAPHHOOKS_TEST_NCCL");
+        s->ranks.nccl = ranks_nccl();
     }
     return true;
 }

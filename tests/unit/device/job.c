@@ -174,14 +174,6 @@ static void test_in_time(void)
     }
 }
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* Where a thread may still add to them. */
 static void calls_are(const char *expected, const char *name)
 {
@@ -197,7 +189,7 @@ static void calls_are(const char *expected, const char *name)
 static void test_stuck(void)
 {
     struct gh_device dev = device();
-    const double start = now_s();
+    const double start = tap_now_s();
     const struct timespec ms = { .tv_nsec = 1000000 };
 
     reset();
@@ -206,9 +198,9 @@ static void test_stuck(void)
     for (int which = CALLS - 1; which >= 0; which--) {
         call(&dev, which);
     }
-    ok(now_s() - start >= 1 && now_s() - start < 2,
+    ok(tap_now_s() - start >= 1 && tap_now_s() - start < 2,
        "the first that does not return is waited for, and no other: %.2f s",
-       now_s() - start);
+       tap_now_s() - start);
     ok(gh_device_is_stuck(&dev), "the device is stuck");
     calls_are("free8 ", "and nothing more is freed");
     memset(&dev, 0xff, sizeof(dev));
