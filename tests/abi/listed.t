@@ -120,6 +120,51 @@ sed -n 's/^GH_MODULE_ROW([A-Z0-9_]*, "\([a-z0-9_]*\)".*/\1/p' \
 missing=$(diff "$scratch/rows" "$scratch/named")
 empty "$missing" "doc/scopes.md lists the modules of modules.def, in order"
 
+# Words of C, and the tables of pages that explain them.
+# words_of FILE ARRAY: the words of a table in C.
+words_of()
+{
+    awk -v start="$2[" 'index($0, start) && /= \{$/ { on = 1 }
+        on { for (n = split($0, word, "\""); n > 1; n -= 2) print word[n - 1] }
+        on && /};/ { exit }' "$srcdir/$1" | sort
+}
+# explained PAGE HEAD: those of the first column of the table below that head.
+explained()
+{
+    awk -v head="$2" 'on && !/^\|/ { exit }
+        on { print }
+        index($0, head) == 1 { on = 1 }' "$srcdir/$1" | cut -d '|' -f 2 |
+        grep -o '`[a-z0-9_+-]*`' | tr -d '`' | sort
+}
+# same PAGE HEAD FILE ARRAY
+same()
+{
+    words_of "$3" "$4" > "$scratch/rows"
+    explained "$1" "$2" > "$scratch/named"
+    missing=$(diff "$scratch/rows" "$scratch/named")
+    empty "$missing" "$1 explains each word of $4 in $3"
+    [ "$(wc -l < "$scratch/rows")" -ge 5 ]
+    ok $? "which are at least 5"
+}
+same doc/scopes.md '| feature | means |' lib/plan/kinds.c gh_feature_names
+same doc/scopes.md '| kind of layer | parts |' lib/plan/kinds.c gh_kind_names
+sed '1,/^A layer:$/d' "$srcdir/doc/scopes.md" > "$scratch/layer.md"
+words_of bin/describe.c layer_fields > "$scratch/rows"
+awk '/^\| feature/ { exit } /^\| `/' "$scratch/layer.md" | cut -d '|' -f 2 |
+    tr -d '` ' | sort > "$scratch/named"
+missing=$(diff "$scratch/rows" "$scratch/named")
+empty "$missing" "doc/scopes.md explains each field of a layer of bin/describe.c"
+words_of bin/describe.c top_fields > "$scratch/rows"
+explained doc/scopes.md '| field | value | meaning |' > "$scratch/named"
+missing=$(diff "$scratch/rows" "$scratch/named")
+empty "$missing" "and each field of a description"
+same hosts/engine/README.md '| mode | how' hosts/engine/cli/command.c mode_names
+sed -n 's/.*"--model", KIND_MODEL, .*"\([a-z|]*\)",$/\1/p' \
+    "$srcdir/hosts/engine/cli/command.c" | tr '|' '\n' | sort > "$scratch/rows"
+explained hosts/engine/README.md '| `--model` | its layers |' > "$scratch/named"
+missing=$(diff "$scratch/rows" "$scratch/named")
+empty "$missing" "hosts/engine/README.md explains each word of --model"
+
 sed -n 's/^ *\(GH_REASON_[A-Z_]*\) = [0-9].*/\1/p' \
     "$srcdir/include/graphhooks/session.h" > "$scratch/reasons"
 sed -n 's/^ *\[\(GH_REASON_[A-Z_]*\)\] = .*/\1/p' \
