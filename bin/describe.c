@@ -27,15 +27,17 @@ struct entry {
     gh_layer_desc desc; /* its name is the object's */
     struct layer_cost cost;
     struct node_times times;
+    uint64_t slot_bytes;
     uint32_t repeat;
 };
 
 /* ---- a layer ----------------------------------------------------------- */
 
 static const char *const layer_fields[] = {
-    "kind",       "family",  "repeat",   "chunk",     "name",    "experts",
-    "dispatcher", "backend", "features", "recompute", "offload",
-    "offload_bytes", "forward_us", "node_us", NULL,
+    "kind",       "family",    "repeat",     "chunk",
+    "name",       "experts",   "dispatcher", "backend",
+    "features",   "recompute", "offload",    "offload_bytes",
+    "forward_us", "node_us",   "slot_bytes", NULL,
 };
 
 static bool has_experts(gh_layer_kind kind)
@@ -114,6 +116,24 @@ static gh_status read_bytes(const struct fields *object, struct entry *entry,
     return fields_check(&sizes, gh_module_names, err);
 }
 
+/* Bytes that a slot has; those that are not given stay. */
+static gh_status read_slot_bytes(const struct fields *object, uint64_t *bytes_p,
+                                 gh_error *err)
+{
+    char where[FIELD_WHERE_BYTES];
+    const json_t *json = field_at(object, "slot_bytes", where);
+
+    if (json == NULL) {
+        return GH_OK;
+    }
+    if (!json_is_integer(json) || json_integer_value(json) < 1 ||
+        json_integer_value(json) > MOST_BYTES) {
+        return field_type(where, json, "a number of bytes, 1 to 2^48", err);
+    }
+    *bytes_p = (uint64_t)json_integer_value(json);
+    return GH_OK;
+}
+
 static gh_status read_cost(const struct fields *object, struct entry *entry,
                            gh_error *err)
 {
@@ -166,6 +186,7 @@ static gh_status read_layer(const struct fields *object, const char *family,
         (status = field_words(object, "offload", gh_module_names,
                               &desc->offload, err)) != GH_OK ||
         (status = read_cost(object, entry, err)) != GH_OK ||
+        (status = read_slot_bytes(object, &entry->slot_bytes, err)) != GH_OK ||
         (status = nodes_read(object, &entry->times, err)) != GH_OK) {
         return status;
     }
@@ -255,6 +276,7 @@ static gh_status add_layers(struct description *d, const struct entry *entries,
             }
             d->costs[layer] = entries[i].cost;
             d->nodes[layer] = &d->times[i];
+            d->slots.layers[layer] = entries[i].slot_bytes;
             status = gh_model_add_layer(d->model, &desc, err);
             if (status != GH_OK) {
                 return status;
@@ -292,8 +314,10 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
         d->costs = calloc(total, sizeof(*d->costs));
         d->times = calloc(n, sizeof(*d->times));
         d->nodes = calloc(total, sizeof(*d->nodes));
+        d->slots.layers = calloc(total, sizeof(*d->slots.layers));
         d->foresight.costs = d->costs;
-        status = d->costs == NULL || d->times == NULL || d->nodes == NULL
+        status = d->costs == NULL || d->times == NULL || d->nodes == NULL ||
+                         d->slots.layers == NULL
                      ? gh_fail(err, GH_ERR_NO_MEMORY, "no memory for layers")
                      : add_layers(d, entries, n, total, chunks, err);
     }
@@ -304,10 +328,24 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
 /* ---- the description --------------------------------------------------- */
 
 static const char *const top_fields[] = {
-    "name",       "family",      "whole",   "chunks",  "scope",  "granularity",
-    "ep_overlap", "delay_wgrad", "ep_size", "cp_size", "layers",
-    "offload_fraction", "offload_buffers", "in_flight", "link_mb_per_s",
-    "measured",   NULL,
+    "name",
+    "family",
+    "whole",
+    "chunks",
+    "scope",
+    "granularity",
+    "ep_overlap",
+    "delay_wgrad",
+    "ep_size",
+    "cp_size",
+    "layers",
+    "offload_fraction",
+    "offload_buffers",
+    "in_flight",
+    "link_mb_per_s",
+    "measured",
+    "slot_bytes",
+    NULL,
 };
 
 static gh_status read_options(const struct fields *top, struct description *d,
@@ -408,6 +446,7 @@ static gh_status read_top(const json_t *json, struct description *d,
                               err)) != GH_OK ||
         (status = read_options(&top, d, err)) != GH_OK ||
         (status = read_foresight(&top, &d->foresight, err)) != GH_OK ||
+        (status = read_slot_bytes(&top, &d->slots.rest, err)) != GH_OK ||
         (status = measured_read(&top, &d->measured, err)) != GH_OK ||
         (status = read_model(&top, &desc, err)) != GH_OK) {
         return status;
@@ -481,5 +520,6 @@ void describe_free(struct description *description)
     free(description->costs);
     free(description->times);
     free(description->nodes);
+    free(description->slots.layers);
     memset(description, 0, sizeof(*description));
 }

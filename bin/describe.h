@@ -13,6 +13,7 @@
 #include "foresee.h"
 #include "measured.h"
 #include "orders.h"
+#include "pipeline.h"
 #include "plan/plan.h"
 
 #include <stdio.h>
@@ -28,6 +29,7 @@ struct description {
     struct layer_cost *costs;    /* that it has, one of each layer */
     struct node_times *times;    /* one of each object in `layers` */
     const struct node_times **nodes; /* of each layer, one of those */
+    struct slot_bytes slots;         /* that it has */
 };
 
 /* GH_ERR_UNSUPPORTED in a command that was built without a JSON parser. */

@@ -11,6 +11,7 @@
 #include "pipeline/pipeline.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ struct pipeline_forecast {
     struct gh_pipeline *pipeline;
     double bubble;
     uint32_t *slots; /* of each stage, those of each chunk */
+    uint64_t *bytes; /* of a slot of each chunk; NULL: not known */
 };
 
 /* ---- options ------------------------------------------------------------- */
@@ -234,10 +236,44 @@ static gh_status foresee(const struct pipeline_request *request,
     return status;
 }
 
+/* Adds up what a slot of each chunk has, if all layers say it. */
+static gh_status count_bytes(struct pipeline_forecast *f,
+                             const struct gh_plan *plan,
+                             const struct slot_bytes *bytes, gh_error *err)
+{
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        if (bytes->layers[i] == 0) {
+            return GH_OK;
+        }
+    }
+    f->bytes = calloc(f->pipeline->n_chunks, sizeof(*f->bytes));
+    if (f->bytes == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for slots");
+    }
+    for (uint32_t c = 0; c < f->pipeline->n_chunks; c++) {
+        f->bytes[c] = bytes->rest;
+    }
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        f->bytes[plan->layers[i].chunk] += bytes->layers[i];
+    }
+    return GH_OK;
+}
+
+static uint64_t stage_bytes(const struct pipeline_forecast *f, uint32_t stage)
+{
+    const uint32_t n = f->pipeline->n_chunks;
+    uint64_t bytes = 0;
+
+    for (uint32_t c = 0; c < n; c++) {
+        bytes += f->slots[(size_t)stage * n + c] * f->bytes[c];
+    }
+    return bytes;
+}
+
 gh_status pipeline_foresee(const struct pipeline_request *request,
                            const struct gh_plan *plan,
-                           struct pipeline_forecast **forecast_p,
-                           gh_error *err)
+                           const struct slot_bytes *bytes,
+                           struct pipeline_forecast **forecast_p, gh_error *err)
 {
     struct pipeline_forecast *f;
     gh_status status;
@@ -257,6 +293,9 @@ gh_status pipeline_foresee(const struct pipeline_request *request,
     }
     f->schedule = request->schedule != NULL ? request->schedule : "1f1b";
     status = foresee(request, plan, f, err);
+    if (status == GH_OK) {
+        status = count_bytes(f, plan, bytes, err);
+    }
     if (status != GH_OK) {
         pipeline_free(f);
         return status;
@@ -270,6 +309,7 @@ void pipeline_free(struct pipeline_forecast *forecast)
     if (forecast != NULL) {
         gh_pipeline_free(forecast->pipeline);
         free(forecast->slots);
+        free(forecast->bytes);
     }
     free(forecast);
 }
@@ -298,6 +338,9 @@ void pipeline_print(const struct pipeline_forecast *forecast)
             printf("%s%u", c > 0 ? " + " : "",
                    forecast->slots[(size_t)i * p->n_chunks + c]);
         }
+        if (forecast->bytes != NULL) {
+            printf(", %.1f MiB", (double)stage_bytes(forecast, i) / (1 << 20));
+        }
         putchar('\n');
     }
 }
@@ -325,5 +368,10 @@ void pipeline_print_json(const struct pipeline_forecast *forecast)
         }
         printf("]");
     }
-    printf("]}, ");
+    printf("]");
+    for (uint32_t i = 0; forecast->bytes != NULL && i < p->n_stages; i++) {
+        printf("%s%" PRIu64, i > 0 ? ", " : ", \"slot_bytes\": [",
+               stage_bytes(forecast, i));
+    }
+    printf("%s}, ", forecast->bytes != NULL ? "]" : "");
 }

@@ -16,12 +16,19 @@ struct pipeline_request {
     const char *pp, *vpp, *group, *microbatches, *schedule;
 };
 
+/* The memory that a slot has: for each layer, or 0 where that is not known, and
+ * besides. */
+struct slot_bytes {
+    uint64_t *layers, rest;
+};
+
 struct pipeline_forecast;
 
 /* *forecast_p is NULL where no option is given.  The model that is described has
  * one stage's chunks. */
 gh_status pipeline_foresee(const struct pipeline_request *request,
                            const struct gh_plan *plan,
+                           const struct slot_bytes *bytes,
                            struct pipeline_forecast **forecast_p,
                            gh_error *err);
 /* NULL is allowed in all three.  On standard output; as JSON, a member of an

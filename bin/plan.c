@@ -319,7 +319,8 @@ static int show(void *arg, struct gh_traits_set *traits)
         return 1;
     }
     if (orders_check(&plan, d->nodes, &err) != GH_OK ||
-        pipeline_foresee(&a->pipeline, &plan, &pipeline, &err) != GH_OK) {
+        pipeline_foresee(&a->pipeline, &plan, &d->slots, &pipeline, &err) !=
+            GH_OK) {
         fprintf(stderr, "graphhooks: %s: %s\n", d->name, err.text);
         status = 2;
     } else if (a->why != NULL) {

@@ -862,6 +862,24 @@ has "stage 2: slots 7 + 3" "and the slots of each stage's chunks"
 returns 0 "and as JSON" chunks.json --pp 4 --json
 has '"pipeline": {"stages": 4, "chunks": 2, "microbatches": 8, "group": 4, "bubble": 0.1579, "slots": [[8, 4], [8, 4], [7, 3], [5, 1]]}' \
     "with the same numbers"
+cat > slots.json << 'EOF'
+{"name": "slots", "slot_bytes": 48576, "layers": [
+    {"kind": "dense", "repeat": 2, "slot_bytes": 1000000},
+    {"kind": "dense", "chunk": 1, "slot_bytes": 500000}]}
+EOF
+returns 0 "the memory of slots is foreseen" slots.json --pp 4
+has "stage 3: slots 5 + 1, 10.3 MiB" "of each stage"
+returns 0 "and as JSON" slots.json --pp 4 --json
+has '"slots": [[8, 4], [8, 4], [7, 3], [5, 1]], "slot_bytes": [18582912, 18582912, 15985760, 10791456]}' \
+    "in bytes"
+sed 's/, "slot_bytes": 500000//' slots.json > some.json
+returns 0 "a layer without it" some.json --pp 4
+grep -q "stage 3: slots 5 + 1\$" out
+ok $? "and nothing is said"
+sed 's/500000/0/' slots.json > bad.json
+returns 2 "a slot without memory" bad.json --pp 4
+has "layers[1].slot_bytes is a number; give a number of bytes, 1 to 2^48" \
+    "is refused"
 returns 0 "a schedule is read from a file" chunks.json --pp 2 --schedule v.txt
 has "pipeline, v.txt: 2 stages of 2 chunks, 1 microbatches: stages" \
     "with its sizes"

@@ -68,5 +68,6 @@ dist_check_SCRIPTS += \
 	tests/engine/options.t \
 	tests/engine/pipeline.t \
 	tests/engine/ranks.t \
+	tests/engine/slots.t \
 	tests/engine/stash.t
 EXTRA_DIST += tests/engine/several.sh

@@ -231,6 +231,12 @@ static void write_mode(struct json *json, const struct options *options,
         json_counts(json, "chunk_slots", result->slots, result->n_chunks);
         json_counts(json, "chunk_slots_used", result->slots_used,
                     result->n_chunks);
+        json_counts(json, "chunk_slot_bytes", result->slot_bytes,
+                    result->n_chunks);
+        json_counts(json, "layer_slot_bytes", result->layer_bytes,
+                    result->n_layers);
+        json_count(json, "head_slot_bytes", result->head_bytes);
+        json_count(json, "rest_slot_bytes", result->rest_bytes);
         json_counts(json, "recordings_after_step", result->recordings,
                     result->steps);
     }

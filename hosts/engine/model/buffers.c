@@ -439,7 +439,10 @@ static void cut_all(struct set *set, const struct model *model,
     const size_t c = (size_t)config->hidden;
 
     for (int i = 0; i < model->n_parts; i++) {
+        const size_t before = cutter->used;
+
         cut_part(set, model, cutter, i);
+        count_layer(cutter, model->parts[i].layer, before);
     }
     cut_d_base(set, model, cutter);
     set->starts = config->documents > 0 ? cut_ints(cutter, rows) : NULL;
@@ -553,6 +556,33 @@ int set_measure_saved(const struct model *view, size_t **bytes_p)
     return *bytes_p != NULL ? 0 : -1;
 }
 
+int set_measure(const struct model *model, struct set_bytes *bytes)
+{
+    struct model headless = *model;
+    struct cutter cutter = { 0 };
+    struct set set;
+
+    *bytes = (struct set_bytes){ 0 };
+    bytes->layers =
+        calloc((size_t)model->config.layers, sizeof(*bytes->layers));
+    if (bytes->layers == NULL || make_lists(&set, model) != 0) {
+        free(bytes->layers);
+        return -1;
+    }
+    cut_all(&set, model, &cutter);
+    bytes->head = cutter.used;
+    headless.heads = false;
+    cutter = (struct cutter){ .layers = bytes->layers };
+    cut_all(&set, &headless, &cutter);
+    bytes->head -= cutter.used;
+    bytes->rest = cutter.used;
+    for (int i = 0; i < model->config.layers; i++) {
+        bytes->rest -= bytes->layers[i];
+    }
+    set_free(&set);
+    return 0;
+}
+
 int set_init(struct set *set, const struct model *model, struct device *dev)
 {
     struct cutter cutter = { 0 };
@@ -565,6 +595,7 @@ int set_init(struct set *set, const struct model *model, struct device *dev)
     }
 
     cut_all(set, model, &cutter);
+    set->bytes = cutter.used;
     set->memory = device_alloc(dev, cutter.used);
     if (set->memory == NULL || init_host_counts(set, model) != 0 ||
         add_entries(set, model) != 0) {

@@ -142,6 +142,7 @@ struct part_buffers {
 struct set {
     struct device *dev;
     void *memory;
+    size_t bytes;              /* of memory */
     const struct stash *stash; /* where it has entries; NULL: nowhere */
     int n_entries;
     uint32_t *entries;
@@ -179,6 +180,15 @@ static inline float *set_part_out(const struct set *set, int part)
 {
     return set->parts[part].out;
 }
+
+/* What a set has for each layer, for the head, and for all layers together. */
+struct set_bytes {
+    size_t *layers; /* as many as the model has; the caller frees them */
+    size_t head, rest;
+};
+
+/* Measures a set, without a device.  Returns 0, or -1 when memory ran out. */
+int set_measure(const struct model *model, struct set_bytes *bytes);
 
 /* Points the set to what a part has written, if that is offloaded.  Other
  * results are always at the same address. */

@@ -15,6 +15,7 @@ struct set;
 struct cutter {
     char *base;
     size_t used;
+    size_t *layers; /* counts what each layer has; NULL: nothing is counted */
 };
 
 static inline float *cut(struct cutter *cutter, size_t count)
@@ -31,6 +32,15 @@ static inline float *cut(struct cutter *cutter, size_t count)
 static inline int *cut_ints(struct cutter *cutter, size_t count)
 {
     return (int *)(void *)cut(cutter, count);
+}
+
+/* Counts what was cut for a layer since `before`. */
+static inline void count_layer(const struct cutter *cutter, int layer,
+                               size_t before)
+{
+    if (cutter->layers != NULL) {
+        cutter->layers[layer] += cutter->used - before;
+    }
 }
 
 /* Cuts what the gradients of all parts' weights are made from.  If they are

@@ -106,10 +106,16 @@ void cut_gradients(struct set *set, const struct model *model,
     size_t end = first;
 
     for (int i = 0; i < model->n_parts; i++) {
+        size_t before;
+
         if (!model->delay_wgrad) {
             cutter->used = first;
         }
+        before = cutter->used;
         cut_part_gradients(set, model, cutter, &model->parts[i]);
+        if (model->delay_wgrad) {
+            count_layer(cutter, model->parts[i].layer, before);
+        }
         end = cutter->used > end ? cutter->used : end;
     }
     cutter->used = end;

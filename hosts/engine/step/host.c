@@ -407,6 +407,16 @@ uint32_t host_slots_used(const struct host *host, int chunk)
     return used;
 }
 
+uint64_t host_slot_bytes(const struct host *host, int chunk)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < MAX_SLOTS; i++) {
+        bytes += host->chunks[chunk].slots[i].bytes;
+    }
+    return bytes;
+}
+
 int host_end_step(struct host *host)
 {
     gh_error err = { "" };

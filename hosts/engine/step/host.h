@@ -87,8 +87,9 @@ int host_bind_tables(struct host *host, int shape);
 
 int host_end_step(struct host *host);
 
-/* How many slots of a chunk are in use. */
+/* How many slots of a chunk are in use, and the device memory of their sets. */
 uint32_t host_slots_used(const struct host *host, int chunk);
+uint64_t host_slot_bytes(const struct host *host, int chunk);
 
 int host_stats(struct host *host, gh_stats *stats);
 /* struct_size is 0 if nothing is offloaded. */

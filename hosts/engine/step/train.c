@@ -272,6 +272,7 @@ void result_free(struct result *result)
     free(result->host_ms);
     free(result->recordings);
     free(result->tokens);
+    free(result->layer_bytes);
     memset(result, 0, sizeof(*result));
 }
 
@@ -311,7 +312,32 @@ static void note_slots(const struct trainer *trainer, struct result *result)
     for (int i = 0; i < trainer->n_chunks; i++) {
         result->slots[i] = trainer->host->slots[i];
         result->slots_used[i] = host_slots_used(trainer->host, i);
+        result->slot_bytes[i] = host_slot_bytes(trainer->host, i);
     }
+}
+
+/* Notes what a slot has for each layer.  Returns 0, or -1: dev->error. */
+static int note_layers(const struct trainer *trainer, struct result *result)
+{
+    struct model model = trainer->model;
+    struct set_bytes bytes;
+
+    model.stash = trainer->chunks[0].model.stash;
+    if (set_measure(&model, &bytes) != 0) {
+        return device_check(trainer->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    result->n_layers = model.config.layers;
+    result->head_bytes = bytes.head;
+    result->rest_bytes = bytes.rest;
+    result->layer_bytes =
+        calloc((size_t)result->n_layers, sizeof(*result->layer_bytes));
+    for (int i = 0; result->layer_bytes != NULL && i < result->n_layers; i++) {
+        result->layer_bytes[i] = bytes.layers[i];
+    }
+    free(bytes.layers);
+    return result->layer_bytes != NULL
+               ? 0
+               : device_check(trainer->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
@@ -326,7 +352,8 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
 
     /* One rank may wait, while it allocates memory, for what another rank
      * records. */
-    if (options->ranks != NULL && ranks_barrier(options->ranks) != 0) {
+    if ((options->ranks != NULL && ranks_barrier(options->ranks) != 0) ||
+        (trainer->host != NULL && note_layers(trainer, result) != 0)) {
         return -1;
     }
     for (int step = 0; step < options->steps && !result->stopped; step++) {

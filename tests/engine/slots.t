@@ -1,0 +1,76 @@
+#!/bin/sh
+# The memory of slots that `graphhooks plan` predicts is what a run then has.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+. "$srcdir/tests/engine/several.sh"
+
+small="$base --hidden 16 --heads 2 --batch 2 --steps 3 --quiet --seq 8"
+
+"${builddir:?}/graphhooks" plan "$srcdir/doc/models/deepseek-v3-stage.json" \
+    > /dev/null 2> "$scratch/err" ||
+    skip_all "the command was built without a JSON parser"
+
+# describes KINDS CHUNK LAYERS: a stage with the layers of the last run, which
+# had one stage, from the first on.  KINDS has a letter for each layer, E for one
+# with experts.
+describes()
+{
+    {
+        echo "{\"name\": \"stage\", \"slot_bytes\": $(value rest_slot_bytes),"
+        echo "\"layers\": ["
+        list layer_slot_bytes | tr -d ' ' | tr , '\n' | head -n "$3" |
+            awk -v kinds="$1" -v chunk="$2" -v most="$3" '
+                BEGIN {
+                    words["d"] = "dense"; words["X"] = "moe"
+                    words["E"] = "moe_only"; words["M"] = "mamba"
+                    words["*"] = "attn_only"; words["-"] = "mlp_only"
+                }
+                {
+                    kind = substr(kinds, NR, 1)
+                    printf "{\"kind\": \"%s\", \"chunk\": %d,", words[kind],
+                        int((NR - 1) / chunk)
+                    if (kind == "E" || kind == "X")
+                        printf "\"experts\": 4, \"dispatcher\": \"alltoall\","
+                    printf " \"slot_bytes\": %s}%s\n", $1, NR < most ? "," : ""
+                }'
+        echo "]}"
+    } > "$scratch/stage.json"
+}
+
+# predicted NAME KINDS VPP OPTION...: what is predicted of stage 0 of 2 is what
+# it has, within 2 %.
+predicted()
+{
+    name=$1 kinds=$2 vpp=$3
+    shift 3
+    trains -- --layers 8 --compare graph "$@"
+    describes "$kinds" $((4 / vpp)) 4
+    "$builddir/graphhooks" plan "$scratch/stage.json" --pp 2 --json \
+        > "$scratch/plan" 2> "$scratch/why"
+    said=$(sed -n 's/.*"slot_bytes": \[\([0-9]*\),.*/\1/p' "$scratch/plan")
+    trains -- --layers 8 --compare graph --pp 2 --vpp "$vpp" \
+        --microbatches 4,8 "$@"
+    has=0
+    for bytes in $(list chunk_slot_bytes | tr -d ','); do
+        has=$((has + bytes))
+    done
+    [ "$has" -gt 0 ] && [ "$((50 * ${said:-0}))" -gt "$((49 * has))" ] &&
+        [ "$((50 * ${said:-0}))" -lt "$((51 * has))" ]
+    held=$?
+    ok $held "$name, $vpp chunks: slots take the memory that is predicted"
+    [ $held -eq 0 ] ||
+        diag "$said said, $has taken: $(cat "$scratch/why" "$scratch/err")"
+}
+
+for vpp in 1 2; do
+    predicted gpt dddd $vpp
+    predicted moe XXXX $vpp --model moe
+    predicted mla dddd $vpp --model mla
+    predicted mamba MMMM $vpp --model mamba
+    predicted hybrid 'M*-E' $vpp --model hybrid
+    predicted "larger" dddd $vpp --hidden 32 --seq 16
+done
+# The gradients that those of weights are made from are of each layer.
+predicted "zero bubble" dddd 1 --delay-wgrad 0
+
+done_testing
