@@ -10,6 +10,7 @@ EXTRA_DIST += \
 	tests/torch/attach/elsewhere.py \
 	tests/torch/attach/models.py \
 	tests/torch/attach/ranks_worker.py \
+	tests/torch/attach/sharded_worker.py \
 	tests/torch/attach/silent_cases.py \
 	tests/torch/attach/softclock.py \
 	tests/torch/attach/softpool.py \
@@ -67,6 +68,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_regions.py \
 	tests/torch/attach/test_sentences.py \
 	tests/torch/attach/test_settings.py \
+	tests/torch/attach/test_sharded.py \
 	tests/torch/attach/test_softpool.py \
 	tests/torch/attach/test_stack.py \
 	tests/torch/attach/test_strides.py \

@@ -522,6 +522,7 @@ def _put_entries() -> None:
         "default_stream": lambda _=None: _here.stream,
         "device": lambda _: contextlib.nullcontext(),
         "empty_cache": _nothing,
+        "get_device_capability": lambda _=None: (9, 0),
         "get_rng_state": torch.get_rng_state,
         "graph_pool_handle": lambda: (0, next(pools)),
         "is_current_stream_capturing": _is_capturing,

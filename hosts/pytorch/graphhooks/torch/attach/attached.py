@@ -15,6 +15,7 @@ import os
 import weakref
 
 from ... import _abi
+from ...errors import Error
 from ...services import host_services
 from ..base import private
 from ..base.comparisons import Comparisons
@@ -271,11 +272,23 @@ class Attached(Owner):
         before = copy.copy(self)
         for segment in segments:
             segment.owner = before
-        self._attach(model, layers, **options)
+        try:
+            self._attach(model, layers, **options)
+        except Error as why:
+            vars(self).update(vars(before))
+            self._end(f"could not be attached anew, so all layers run eagerly "
+                      f"from now on: {why}")
+            return
         for segment in self.segments:  # by no more than a loss that is kept
             segment.parameters.watched.difference_update(
                 {p for p in unwatched if not private.has_hooks(p)})
         self._past, self._last = past, None
+
+    def _end(self, why: str) -> None:
+        """Detached for good, and not by who attached."""
+        stats, said = self._last
+        self._last = stats, f"{why}\n{said}"
+        log.warning("%s", why)
 
     def _counts(self) -> dict:
         """What adds up."""
@@ -341,6 +354,8 @@ class Attached(Owner):
     def step(self) -> None:
         """A training step is over; after an optimizer's step the next forward
         calls it."""
+        if not self.session.handle:
+            return
         self.stepped = False
         if self.microbatch > 0:
             self.accumulates = True
@@ -359,6 +374,8 @@ class Attached(Owner):
         self.captures.step()
         self.flights.end_step()
         self._look()
+        if not self.session.handle:
+            return
         self.things.is_due = True
         self.notices.flush()
         self.check(self.api.iteration_end(self.handle,

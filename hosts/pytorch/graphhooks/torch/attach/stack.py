@@ -204,8 +204,11 @@ def why_unfit(module) -> str | None:
                 "the attach")
     for inner in module.modules():
         if private.is_fsdp(inner):
-            return ("is sharded by FSDP, whose parameters come and go; graphs "
-                    "need them in place: use DistributedDataParallel")
+            return ("is sharded by FSDP (fully_shard), whose parameters come "
+                    "and go, and graphs need them in place: use "
+                    "DistributedDataParallel, and ZeroRedundancyOptimizer of "
+                    "torch.distributed.optim to shard the optimizer's state "
+                    "(ZeRO-1)")
     return None
 
 
