@@ -1023,6 +1023,38 @@ def test_weights_that_are_others_before_the_first_call(pair, grain, change):
     assert run.attached.stats()["eager_calls"].keys() == {"warmup"}
 
 
+@GRAIN
+@pytest.mark.parametrize("copies", [False, True])
+def test_weights_that_are_others_in_each_step(pair, grain, copies):
+    """As SAM's common form leaves them, and as what is said of them has it."""
+    def train(run):
+        for _ in range(20):
+            run.zero()
+            run.loss().backward()
+            parameters = list(run.model.parameters())
+            before = [p.data.clone() for p in parameters]
+            with torch.no_grad():
+                for p in parameters:
+                    p.add_(0.05 * p.grad)
+            run.zero()
+            run.loss().backward()
+            for p, data in zip(parameters, before):
+                if copies:
+                    p.data.copy_(data)
+                else:
+                    p.data = data
+            run.optimizer.step()
+
+    run = pair(train, grain=grain, judge=False)
+    stats = run.attached.stats()
+    if copies:
+        assert stats["eager_calls"].keys() <= {"warmup", "gradients_moved"}
+        assert stats["renewals"] == 0
+    else:
+        assert 0 < stats["renewals"] <= 8
+        assert "p.data.copy_() leaves the graphs" in run.attached.explain()
+
+
 class Tables(Block):
     """With a buffer that the first call makes as it needs it."""
 

@@ -126,7 +126,9 @@ def count_device(called) -> bool:
 def count_replaced(called) -> bool:
     """Of one with other tensors."""
     called.owner.count("replaced", called.name, "its parameters, buffers or "
-                       "submodules are others, or moved, or frozen")
+                       "submodules are others, or moved, or frozen: where a "
+                       "loop sets p.data in each step, p.data.copy_() leaves "
+                       "the graphs")
     return False
 
 
