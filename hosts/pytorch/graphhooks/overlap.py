@@ -68,10 +68,11 @@ class Overlap:
                  delay_wgrad=False, early_release=False, run_node=None,
                  **options):
         """``chunks``: of a pipeline's stage, or one; each a list of layers,
-        and a layer is a list of callables: five with experts (what comes before
-        the dispatch, dispatch, experts, combine, the rest), two (attention,
-        MLP), or one.  Each takes what the one before returns: a tensor, or
-        several as a tuple.  Dispatch and combine run on a stream of their own.
+        and a layer is a list of callables: five with experts (what comes
+        before the dispatch, dispatch, experts, combine, the rest), two
+        (attention, MLP), or one.  Each takes what the one before returns: a
+        tensor, or several as a tuple.  Dispatch and combine run on a stream
+        of their own.
         ``group``: the process group of the ranks that exchange tokens; they
         take the same order by measured times, if GRAPHHOOKS_OVERLAP or
         ``overlap=`` is "auto".
