@@ -5,7 +5,8 @@
 
 noinst_PROGRAMS += bench/hook_overhead bench/open_cost bench/plan_cost \
 	bench/record_cost bench/offload bench/offload_cost bench/banks \
-	bench/exchange bench/overlap bench/scale bench/beside bench/stash
+	bench/exchange bench/overlap bench/scale bench/beside bench/stash \
+	bench/stages
 bench_common = bench/bench.c bench/bench.h
 bench_hook_overhead_SOURCES = bench/hook_overhead.c $(bench_common)
 bench_hook_overhead_LDADD = libdriver.la
@@ -35,6 +36,9 @@ bench_beside_LDADD = libengine.la -lm
 bench_stash_SOURCES = bench/stash.c $(bench_common)
 bench_stash_CPPFLAGS = $(engine_cppflags)
 bench_stash_LDADD = libengine.la -lm
+bench_stages_SOURCES = bench/stages.c
+bench_stages_CPPFLAGS = $(AM_CPPFLAGS)
+bench_stages_LDADD = libpipeline.la libpipelinebase.la
 bench_scale_SOURCES = bench/scale.c bench/costs.c bench/costs.h \
 	bench/experts.c bench/experts.h $(bench_common)
 bench_scale_LDADD = libdriver.la
@@ -76,6 +80,7 @@ EXTRA_DIST += \
 	bench/pipeline.sh \
 	bench/run.sh \
 	bench/scale_picture.py \
+	bench/stages_picture.py \
 	bench/step.sh \
 	bench/table.py \
 	bench/results/h100/README.md \
@@ -96,6 +101,7 @@ EXTRA_DIST += \
 	bench/results/h200/offload.svg \
 	bench/results/h200/table.txt \
 	bench/results/h200x2/exchange.svg \
+	bench/results/stages.svg \
 	bench/results/raw.tar.xz
 
 # What was measured, with every turn of every row: results/ in the build
@@ -109,7 +115,11 @@ pack-results:
 	    > $(srcdir)/bench/results/raw.tar.xz
 
 # The pictures.
-figures: results
+figures: results bench/stages
+	$(AM_V_GEN)./bench/stages --json results/stages.json && \
+	    python3 $(srcdir)/bench/stages_picture.py results/stages.json \
+	    > results/stages.new && \
+	    mv results/stages.new $(srcdir)/bench/results/stages.svg
 	$(AM_V_GEN)draw() { python3 $(srcdir)/bench/$$1.py \
 	        results/$$2 > results/$$3.new && \
 	        mv results/$$3.new $(srcdir)/bench/results/$$3.svg; } && \

@@ -24,6 +24,7 @@
 struct run {
     const struct gh_pipeline *pipeline;
     const struct gh_pipeline_times *times;
+    const struct gh_pipeline_watcher *watcher;
     uint32_t n_parts;
     uint32_t *next;
     double *free_at;
@@ -89,6 +90,10 @@ static bool go_on(const struct run *run, uint32_t stage)
         }
         if (ready > run->free_at[stage]) {
             run->free_at[stage] = ready;
+        }
+        if (run->watcher != NULL) {
+            run->watcher->ran(run->watcher->user, stage, a,
+                              run->free_at[stage]);
         }
         run->free_at[stage] += run->times->pass[a->kind];
         if (a->kind != GH_ACTION_WEIGHTS) {
@@ -158,11 +163,20 @@ gh_status gh_pipeline_run(const struct gh_pipeline *pipeline,
                           const struct gh_pipeline_times *times,
                           struct gh_pipeline_clock *clock, gh_error *err)
 {
+    return gh_pipeline_watch(pipeline, times, NULL, clock, err);
+}
+
+gh_status gh_pipeline_watch(const struct gh_pipeline *pipeline,
+                            const struct gh_pipeline_times *times,
+                            const struct gh_pipeline_watcher *watcher,
+                            struct gh_pipeline_clock *clock, gh_error *err)
+{
     const uint32_t n_parts = pipeline->n_stages * pipeline->n_chunks;
     const size_t passes = (size_t)n_parts * pipeline->n_microbatches;
     struct run run = {
         .pipeline = pipeline,
         .times = times,
+        .watcher = watcher,
         .n_parts = n_parts,
         .next = calloc(pipeline->n_stages, sizeof(*run.next)),
         .free_at = calloc(pipeline->n_stages, sizeof(*run.free_at)),

@@ -127,11 +127,23 @@ struct gh_pipeline_clock {
     double busy;  /* of all stages together */
 };
 
+/* Is told of each action that runs, those of a stage in their order. */
+struct gh_pipeline_watcher {
+    void (*ran)(void *user, uint32_t stage, const struct gh_action *action,
+                double begin);
+    void *user;
+};
+
 /* Runs a schedule on a clock.  GH_ERR_INVALID where it does not come to its
  * end: the text names who waits for whom. */
 gh_status gh_pipeline_run(const struct gh_pipeline *pipeline,
                           const struct gh_pipeline_times *times,
                           struct gh_pipeline_clock *clock, gh_error *err);
+/* The same; NULL: nobody watches. */
+gh_status gh_pipeline_watch(const struct gh_pipeline *pipeline,
+                            const struct gh_pipeline_times *times,
+                            const struct gh_pipeline_watcher *watcher,
+                            struct gh_pipeline_clock *clock, gh_error *err);
 /* The share of the time in which stages are idle. */
 double gh_pipeline_bubble(const struct gh_pipeline *pipeline,
                           const struct gh_pipeline_clock *clock);

@@ -236,6 +236,54 @@ EOF
 else
     for _ in 1 2 3; do skip "no python3 to read JSON with"; done
 fi
+./bench/stages --json "$scratch/stages.json" &&
+    ./bench/stages --trace "$scratch/step.json" zero-bubble 8 16
+ok $? "stages plays schedules of 8 to 64 stages, and writes a timeline"
+if have python3; then
+    python3 - "$scratch/stages.json" "$scratch/step.json" << 'EOF'
+import json, sys
+with open(sys.argv[1]) as file:
+    rows = json.load(file)["rows"]
+if len(rows) != 128:
+    sys.exit("some rows are missing")
+idle = {(row["schedule"], row["stages"], row["microbatches"], row["send"]):
+        row["idle"] for row in rows}
+for (schedule, n, m, send), share in idle.items():
+    plain = idle["1f1b", n, m, send]
+    if schedule == "1f1b" and send == 0 and \
+            abs(share - (n - 1) / (m + n - 1)) > 1e-3:
+        sys.exit(f"{n} stages, {m} microbatches: 1f1b is idle for {share}")
+    if schedule == "zero-bubble" and send == 0 and share > plain / 2:
+        sys.exit(f"{n} stages, {m} microbatches: zero bubble, {share}")
+with open(sys.argv[2]) as file:
+    passes = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+ends = {}
+for e in passes:
+    if e["ts"] < ends.get(e["tid"], 0):
+        sys.exit("a stage runs two passes at once")
+    ends[e["tid"]] = e["ts"] + e["dur"]
+if len(passes) != 8 * 16 * 3 or len(ends) != 8:
+    sys.exit("some passes are missing")
+EOF
+    ok $? "1f1b is idle as its formula says, zero bubble for half, and a stage runs one pass at a time"
+    PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/stages_picture.py" \
+        "$scratch/stages.json" > "$scratch/stages.svg"
+    [ $? -eq 0 ] &&
+        cmp "$scratch/stages.svg" "$srcdir/bench/results/stages.svg"
+    ok $? "the picture is what stages_picture.py draws"
+else
+    for _ in 1 2; do skip "no python3 to read JSON with"; done
+fi
+for bad in "" "--json" "--trace $scratch/t 1f1b 8" "--trace $scratch/t 2f2b 8 8" \
+    "--trace $scratch/t 1f1b 0 8" "--trace $scratch/t 1f1b 8 65537"; do
+    # shellcheck disable=SC2086 # words
+    ./bench/stages $bad 2> "$scratch/log"
+    [ $? -eq 2 ] && grep -q '^usage: stages' "$scratch/log"
+    ok $? "stages $bad: says how it is called"
+done
+./bench/stages --trace "$scratch/t" interleaved-2 8 12 2> "$scratch/log"
+[ $? -eq 1 ] && grep -q '^stages: .*12 microbatches' "$scratch/log"
+ok $? "stages says which numbers of microbatches a schedule allows"
 sh "$srcdir/bench/exchange.sh" --driver soft --rounds 2 \
     --json "$scratch/x.json" 2> "$scratch/log"
 ok $? "exchange runs on two ranks"
