@@ -125,8 +125,9 @@ empty "$missing" "doc/scopes.md lists the modules of modules.def, in order"
 words_of()
 {
     awk -v start="$2[" 'index($0, start) && /= \{$/ { on = 1 }
-        on { for (n = split($0, word, "\""); n > 1; n -= 2) print word[n - 1] }
-        on && /};/ { exit }' "$srcdir/$1" | sort
+        on { n = split($0, word, "\"")
+            for (i = 2; i < n; i += 2) print word[i] }
+        on && /};/ { exit }' "$srcdir/$1"
 }
 # explained PAGE HEAD: those of the first column of the table below that head.
 explained()
@@ -139,7 +140,7 @@ explained()
 # same PAGE HEAD FILE ARRAY
 same()
 {
-    words_of "$3" "$4" > "$scratch/rows"
+    words_of "$3" "$4" | sort > "$scratch/rows"
     explained "$1" "$2" > "$scratch/named"
     missing=$(diff "$scratch/rows" "$scratch/named")
     empty "$missing" "$1 explains each word of $4 in $3"
@@ -149,12 +150,12 @@ same()
 same doc/scopes.md '| feature | means |' lib/plan/kinds.c gh_feature_names
 same doc/scopes.md '| kind of layer | parts |' lib/plan/kinds.c gh_kind_names
 sed '1,/^A layer:$/d' "$srcdir/doc/scopes.md" > "$scratch/layer.md"
-words_of bin/describe.c layer_fields > "$scratch/rows"
+words_of bin/describe.c layer_fields | sort > "$scratch/rows"
 awk '/^\| feature/ { exit } /^\| `/' "$scratch/layer.md" | cut -d '|' -f 2 |
     tr -d '` ' | sort > "$scratch/named"
 missing=$(diff "$scratch/rows" "$scratch/named")
 empty "$missing" "doc/scopes.md explains each field of a layer of bin/describe.c"
-words_of bin/describe.c top_fields > "$scratch/rows"
+words_of bin/describe.c top_fields | sort > "$scratch/rows"
 explained doc/scopes.md '| field | value | meaning |' > "$scratch/named"
 missing=$(diff "$scratch/rows" "$scratch/named")
 empty "$missing" "and each field of a description"
@@ -164,6 +165,19 @@ sed -n 's/.*"--model", KIND_MODEL, .*"\([a-z|]*\)",$/\1/p' \
 explained hosts/engine/README.md '| `--model` | its layers |' > "$scratch/named"
 missing=$(diff "$scratch/rows" "$scratch/named")
 empty "$missing" "hosts/engine/README.md explains each word of --model"
+
+# Words that stand for values of model.h.
+for list in LAYER:kind DISPATCHER:dispatcher BACKEND:backend FEATURE:feature
+do
+    sed -n "s/^ *GH_${list%:*}_\([A-Z0-9_]*\) = .*/\1/p" \
+        "$srcdir/include/graphhooks/model.h" | tr '[:upper:]' '[:lower:]' \
+        > "$scratch/declared"
+    words_of lib/plan/kinds.c "gh_${list#*:}_names" > "$scratch/rows"
+    missing=$(diff "$scratch/declared" "$scratch/rows")
+    empty "$missing" "each GH_${list%:*}_* has its word in lib/plan/kinds.c, in order"
+    [ "$(wc -l < "$scratch/rows")" -ge 3 ]
+    ok $? "which are at least 3"
+done
 
 sed -n 's/^ *\(GH_REASON_[A-Z_]*\) = [0-9].*/\1/p' \
     "$srcdir/include/graphhooks/session.h" > "$scratch/reasons"
