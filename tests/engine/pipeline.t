@@ -227,19 +227,6 @@ small="$base $shape"
 
 # ---- options ---------------------------------------------------------------
 
-# refuses SENTENCE OPTION...
-refuses()
-{
-    sentence=$1
-    shift
-    # shellcheck disable=SC2086 # words
-    "$builddir/gh-engine" $small "$@" > "$scratch/out" 2> "$scratch/err"
-    [ $? -eq 2 ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
-        grep -q "^gh-engine: $sentence" "$scratch/err"
-    held=$?
-    ok $held "$*: $sentence"
-    [ $held -eq 0 ] || diag "$(head -n 2 "$scratch/err")"
-}
 refuses "--vpp is for the stages of a pipeline.*add --pp 2" --vpp 2
 refuses "--schedule is for the stages" --schedule 1f1b
 refuses "--schedule nowhere: it cannot be read" --pp 2 --schedule nowhere

@@ -59,6 +59,20 @@ train()
     [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
 }
 
+# refuses SENTENCE OPTION...: with status 2 and that sentence alone.
+refuses()
+{
+    sentence=$1
+    shift
+    # shellcheck disable=SC2086 # words
+    "${builddir:?}/gh-engine" ${small:?} "$@" > "$scratch/out" 2> "$scratch/err"
+    [ $? -eq 2 ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
+        grep -q "^gh-engine: $sentence" "$scratch/err"
+    held=$?
+    ok $held "$*: $sentence"
+    [ $held -eq 0 ] || diag "$(head -n 2 "$scratch/err")"
+}
+
 # The first list of that name in the JSON, and the last number.
 list()
 {

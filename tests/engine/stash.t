@@ -164,19 +164,6 @@ fi
 
 # ---- options ---------------------------------------------------------------
 
-# refuses SENTENCE OPTION...
-refuses()
-{
-    sentence=$1
-    shift
-    # shellcheck disable=SC2086 # words
-    "$builddir/gh-engine" $small "$@" > "$scratch/out" 2> "$scratch/err"
-    [ $? -eq 2 ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
-        grep -q "^gh-engine: $sentence" "$scratch/err"
-    held=$?
-    ok $held "$*: $sentence"
-    [ $held -eq 0 ] || diag "$(head -n 2 "$scratch/err")"
-}
 for bad in 0 99% 12x 4MB -1 % 20000%; do
     refuses "--stash $bad: expects N%|BYTES" --model moe --stash $bad
 done
