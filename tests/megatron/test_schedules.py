@@ -68,6 +68,9 @@ SLOTS = {
     "overlap of contexts, attn": [[2]] * 2,
     "overlap of contexts, attn,moe_router,moe_preprocess": [[2]] * 2,
     "overlap of contexts, delayed weights": [[2]] * 2,
+    "offload, 1F1B": [[2], [1]], "offload, interleaved": [[4, 2], [3, 1]],
+    "offload, overlap": [[2]] * 2,
+    "all at once": [[4, 2]] * 4,
     "overlap, interleaved": [[4, 2]] * 4,
 }
 
@@ -102,7 +105,7 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 13), ("pieces", 2, 6), ("partitions", 4, 2),
     ("stages", 2, 6),
-    ("four", 4, 5)])
+    ("offload", 2, 3), ("four", 4, 6)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():
@@ -127,6 +130,9 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     several = found.get("contexts of several sizes", ())
     assert all(rank["banks"] == [2] for rank in several)
     of_own_groups(found)
+    for case in "offload, 1F1B", "offload, interleaved", "offload, overlap", \
+            "all at once":
+        assert all(rank["moved"][0] > 0 for rank in found.get(case, ()))
     for rank, one in enumerate(found.get("a hook on one rank", ())):
         # The others of its group go along, and nobody else.
         why, = one["refused"].values() if rank > 1 else ("",)

@@ -60,6 +60,8 @@ def trained(divided, kind, scope, counts=COUNTS, graphs=2, **how) -> dict:
             "warmup": graphs * sum(two.stats["eager_calls"].values()),
             "replays": two.stats["replays"],
             "recordings": two.stats["recordings"], "layers": len(layers),
+            "moved": [c["offload"]["out_bytes"] for c in two.stats["chunks"]
+                      if "offload" in c],
             "schedule": two.stats["schedule"], "explained": two.explained,
             "banks": [len(c["banks"]) for c in two.stats["chunks"]],
             "slots": [c["slots"] for c in two.stats["chunks"]]}
@@ -213,6 +215,23 @@ def with_a_hook_on_one() -> dict:
             "slots": [c["slots"] for c in stats["chunks"]]}
 
 
+MOVED = {"offload": "core_attn", "offload_min_bytes": 1}
+
+
+def all_at_once() -> dict:
+    """Stages of two chunks, experts whose exchanges overlap, contexts of
+    several sizes, weight gradients that are put off, and an offload."""
+    training.divide(**EXPERTS, **CHUNKS)
+    rank = torch.distributed.get_rank()
+    alone = [torch.distributed.new_group([r]) for r in range(4)][rank]
+    both = [torch.distributed.new_group([r, r + 1])
+            for r in (0, 2)][rank // 2]
+    return trained({**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6, 4],
+                   graphs=3, wrap=late, delay_wgrad_compute=True,
+                   num_layers=12, attach=MOVED, make=build_packed,
+                   data=lambda: Packed((alone, both, both)), **OVERLAP)
+
+
 CASES = {
     "pipeline": {
         "1F1B": lambda: trained(PIPELINE, "dense", ""),
@@ -266,6 +285,14 @@ CASES = {
         "overlap of contexts, delayed weights": lambda: of_several_sizes(
             EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
             delay_wgrad_compute=True, **OVERLAP)},
+    "offload": {
+        **{f"offload, {schedule}": lambda parts=parts, counts=counts: trained(
+            parts, "dense", "attn", counts, num_layers=16, attach=MOVED)
+           for schedule, parts, counts in (("1F1B", PIPELINE, COUNTS),
+                                           ("interleaved", CHUNKS, ROUND))},
+        "offload, overlap": lambda: trained(
+            EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late, num_layers=4,
+            delay_wgrad_compute=True, attach=MOVED, **OVERLAP)},
     "pieces": {
         "columns and rows": lambda: trained(
             TENSOR, "dense", "attn,mlp", **TENSOR),
@@ -298,6 +325,7 @@ CASES = {
         "five partitions": of_partitions,
         "too few banks": lambda: of_partitions(max_banks=2)},
     "four": {
+        "all at once": all_at_once,
         "four stages": lambda: trained(
             FOUR, "dense", "", [4, 6, 8, 3], wrap=finalized()),
         "four stages, interleaved by sixes, whole chunks": lambda: trained(

@@ -23,6 +23,7 @@ import contextlib
 import ctypes
 import os
 import threading
+import weakref
 
 import softpool
 import torch
@@ -273,19 +274,34 @@ class _Stream:
             self._defer = None
 
 
+_pinned: set = set()  # addresses
+
+
+def _pin(nbytes: int):
+    memory = torch.empty(nbytes, dtype=torch.uint8)
+    address = memory.untyped_storage().data_ptr()
+    _pinned.add(address)
+    weakref.finalize(memory, _pinned.discard, address)
+    return memory
+
+
 class _Copy:
     """One that is deferred.  What it reads is lost if everybody has let go of
-    it by then, as others may write there; it keeps no memory from that."""
+    it by then, as others may write there; it keeps no memory from that, but
+    pinned one, as torch's allocator does."""
 
     def __init__(self, target, source):
+        self._kept = {t.untyped_storage().data_ptr() for t in (target, source)
+                      if t.untyped_storage().data_ptr() in _pinned}
         self._places = [(t.untyped_storage(), t.storage_offset(), t.size(),
                          t.stride(), t.dtype) for t in (target, source)]
         self._read = None  # what is in the source, if that is written since
 
     def _tensors(self) -> tuple:
         """Target and source; None: everybody has let go of it."""
-        return tuple(None if softpool.is_free(storage)
-                     else torch.empty(0, dtype=dtype).set_(storage, *how)
+        return tuple(torch.empty(0, dtype=dtype).set_(storage, *how)
+                     if storage.data_ptr() in self._kept
+                     or not softpool.is_free(storage) else None
                      for storage, *how, dtype in self._places)
 
     def spoil(self) -> None:
@@ -596,7 +612,7 @@ def install() -> None:
     private.gpu = torch.device("cpu")
     ranks.all_gather = _unseen(ranks.all_gather)
     memory.bytes_at = ringed.bytes_at = _bytes_at
-    pinned.allocate = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8)
+    pinned.allocate = _pin
     outputs.move_out = _told(outputs.move_out)
     memory.Captures.numbers = _numbers
     memory.spare = lambda _: 1 << 40
