@@ -166,6 +166,23 @@ explained hosts/engine/README.md '| `--model` | its layers |' > "$scratch/named"
 missing=$(diff "$scratch/rows" "$scratch/named")
 empty "$missing" "hosts/engine/README.md explains each word of --model"
 
+# Words of options whose page has a table of them.
+for table in 'overlap.md|order|overlap_words' 'verify.md|looks at|verify_words'
+do
+    head=${table#*|}
+    words_of lib/config/env.c "${table##*|}" | sort > "$scratch/rows"
+    explained "doc/${table%%|*}" "| value | ${head%|*} |" > "$scratch/named"
+    missing=$(diff "$scratch/rows" "$scratch/named")
+    empty "$missing" "doc/${table%%|*} explains ${table##*|} of lib/config/env.c"
+done
+{
+    echo auto
+    sed -n 's/^ *ROW([A-Z]*, \([a-z]*\)).*/\1/p' "$srcdir/words/exchange.h"
+} | sort > "$scratch/rows"
+explained doc/overlap.md '| value | how |' > "$scratch/named"
+missing=$(diff "$scratch/rows" "$scratch/named")
+empty "$missing" "doc/overlap.md explains each kind of exchange"
+
 # Words that stand for values of model.h.
 for list in LAYER:kind DISPATCHER:dispatcher BACKEND:backend FEATURE:feature
 do
