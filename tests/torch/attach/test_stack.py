@@ -44,6 +44,31 @@ def test_layers_are_found(layers, names):
     assert found(Model(), layers) == names
 
 
+class Stage(nn.Module):
+    """Holds its layers by names, as those of timm's RegNet do."""
+
+    def __init__(self, make, count) -> None:
+        super().__init__()
+        for i in range(count):
+            self.add_module(f"b{i + 1}", make())
+
+
+class Stages(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.s1, self.s2 = Stage(Block, 1), Stage(Block, 3)
+        self.s3 = Stage(lambda: nn.Linear(2, 2), 2)
+        self.ends = Stage(Block, 2)
+        self.ends.head = nn.Linear(2, 2)
+
+
+def test_layers_of_numbered_names_are_found():
+    """Where there is no list, and nothing else beside them."""
+    assert found(Stages()) == ["s2.b1", "s2.b2", "s2.b3"]
+    model = nn.ModuleDict({"body": Model(), "stages": Stages()})
+    assert found(model) == [f"body.{name}" for name in ALL]
+
+
 def several(make, count=2):
     return nn.Sequential(*(make() for _ in range(count)))
 

@@ -152,11 +152,26 @@ def _stacks(named) -> list:
                 or len(layers) == most and isinstance(named[name],
                                                       torch.nn.ModuleList):
             found[name] = layers
+    found = found or _numbered(named)
     if not found:
         raise Error("the model has no list of layers, as an nn.ModuleList, or "
                     "an nn.Sequential of several of one class: say which are "
                     "meant, layers=[...] or by pattern such as \"blocks.*\"")
     return [m for each in found.values() for m in each]
+
+
+def _numbered(named) -> dict:
+    """Of a model without lists: modules that hold several layers of one class
+    by numbered names, such as stages of b1, b2, and nothing else."""
+    found: dict = {}
+    for name, module in named.items():
+        layers = dict(module.named_children())
+        if len(layers) > 1 and len({*map(type, layers.values())}) == 1 \
+                and all(map(_has_some, layers.values())) \
+                and all(n[-1:].isdigit() for n in layers) \
+                and not any(name.startswith(f"{outer}.") for outer in found):
+            found[name] = [*layers.values()]
+    return found
 
 
 def _match(named, pattern: str) -> list:
