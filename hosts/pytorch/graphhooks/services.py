@@ -129,8 +129,9 @@ def with_log(
     the names of Python in its lines."""
 
     def say(level: int, line: str) -> None:
-        if sys.stderr is not None:
-            text = f"graphhooks: {_LEVELS.get(level, '')}{spelled(line)}\n"
+        text = spelled(line)
+        if text and sys.stderr is not None:  # or somebody has said it better
+            text = f"graphhooks: {_LEVELS.get(level, '')}{text}\n"
             sys.stderr.write(text)
 
     if given is not None and given.log:

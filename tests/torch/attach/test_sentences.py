@@ -368,3 +368,14 @@ def test_a_layer_that_is_not_called_is_no_matter_of_a_scope(pair, capfd):
     assert "the model has not called them, or they run eagerly" in said
     assert f"not entered in the first step: layers.{LAYERS - 1} " in said
     assert "SCOPE" not in said and "bracket" not in said
+
+
+def test_layers_that_are_refused_have_been_called(pair, capfd, caplog):
+    """So nobody is told to leave them out."""
+    def before(run):
+        run.model.layers[1].mlp.register_forward_hook(lambda *_: None)
+
+    pair(lambda r: r.steps([1, 1, 1]), before=before, refused="has hooks",
+         eager=None)
+    assert "mlp has hooks, which a replay would not call" in caplog.text
+    assert "not entered" not in capfd.readouterr().err

@@ -378,6 +378,8 @@ class Attached(Owner):
             return
         self.things.is_due = True
         self.notices.flush()
+        self.session.explained = sum(s.refused is not None
+                                     for s in self.segments)
         self.check(self.api.iteration_end(self.handle,
                                           ctypes.byref(self.error)))
         self.measured.step()

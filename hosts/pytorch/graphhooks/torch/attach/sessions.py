@@ -18,11 +18,14 @@ class StackSession(Session):
     """Nobody who attaches brackets segments."""
 
     about = ""  # what its sentences begin with
+    explained = 0  # segments of which it is said why no graph is entered
 
     def _in_words(self, text: str) -> str:
         said, bracket, _ = text.partition("; bracket every segment")
         if not bracket:
             return self.about + super()._in_words(text)
+        if int(said.split()[0]) <= self.explained:
+            return ""
         return self.about + said + (
             "; the model has not called them, or they run eagerly, of which "
             "explain() has the reason: leave out with layers= what the model "
