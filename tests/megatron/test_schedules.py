@@ -61,6 +61,7 @@ SLOTS = {
     "overlap of shared experts": [[2]] * 2,
     "overlap of a sigmoid router": [[2]] * 2,
     "overlap of several tokens ahead": [[2]] * 2,
+    "overlap of latent attention": [[2]] * 2,
     "overlap of buckets": [[2]] * 2,
     "overlap, delayed weights, attn": [[2]] * 2,
     "overlap, delayed weights, attn,moe_router,moe_preprocess": [[2]] * 2,
@@ -103,7 +104,7 @@ def ran(folder: Path, cases: str, size: int) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 13), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 14), ("pieces", 2, 6), ("partitions", 4, 2),
     ("stages", 2, 6),
     ("offload", 2, 3), ("four", 4, 6)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):

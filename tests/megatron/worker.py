@@ -269,6 +269,7 @@ CASES = {
                ("shared experts", "shared", {}),
                ("a sigmoid router", "sigmoid", {}),
                ("several tokens ahead", "moe", {"mtp_num_layers": 1}),
+               ("latent attention", "mla", training.MOE),
                ("buckets", "moe", {"wrap": training.wrapped(
                    finalize_model_grads, overlap_grad_reduce=True)}))},
         **{f"overlap, delayed weights, {scope}": lambda scope=scope: trained(

@@ -56,6 +56,7 @@ class Row:
     kind: str
     modes: tuple  # scope:WORDS for another scope than the kind's
     ways: dict = field(default_factory=dict)  # fields of Shape
+    base: str = ""  # another row, whose eager one it is to be faster than
 
     @property
     def ranks(self) -> int:
@@ -78,22 +79,25 @@ def _rows() -> list[Row]:
         Row("PP2", "dense", _WHOLE, two),
         Row("PP2 VPP2", "dense", _WHOLE, dict(**two, chunks=2)),
         Row("EP2", "moe", _PARTS, experts),
-        Row("EP2 overlap", "moe", subsets, overlap),
+        Row("EP2 overlap", "moe", subsets, overlap, "EP2"),
         Row("TP2 SP", "dense", _WHOLE, dict(tensor=2)),
         Row("DP2 overlap", "dense", _WHOLE, dict(reduces=True)),
         Row("DP2 distributed optimizer", "dense", _WHOLE,
             dict(gathers=True)),
         Row("EP2 overlap delayed weights", "moe", subsets,
-            dict(**overlap, delay=True)),
+            dict(**overlap, delay=True), "EP2"),
         Row("PP2 uneven tied", "dense", _WHOLE,
             dict(**two, first=3, tied=True)),
         Row("PP2 MLA MoE", "mla_moe", _PARTS, two),
         Row("PP2 VPP2 MoE", "moe", _PARTS, dict(**two, chunks=2)),
         Row("EP2 capacity", "moe_pad", ("te", "layer", "chunk"), experts),
-        Row("EP2 MLA overlap", "mla_moe", _PARTS, overlap),
+        Row("EP2 MLA", "mla_moe", _PARTS, experts),
+        Row("EP2 MLA overlap", "mla_moe", _PARTS, overlap, "EP2 MLA"),
         # Four ranks.
+        Row("PP2 VPP2 EP2", "moe", _PARTS,
+            dict(**two, chunks=2, **experts)),
         Row("PP2 VPP2 EP2 overlap", "moe", subsets,
-            dict(**two, chunks=2, **overlap)),
+            dict(**two, chunks=2, **overlap), "PP2 VPP2 EP2"),
         Row("PP2 VPP2 EP2 MLA overlap delayed weights", "mla_moe", _PARTS,
             dict(**two, chunks=2, **overlap, delay=True)),
         Row("PP4", "dense", _WHOLE, four),
@@ -431,19 +435,22 @@ def words_of(found: dict) -> str:
             f"replays {found['replays']}")
 
 
-HEAD = ["row", "mode", "equal", "tokens/s", "to eager", "step ms", "host ms",
-        "capture s", "peak MiB", "recordings", "replays", "slots",
+HEAD = ["row", "mode", "equal", "tokens/s", "to eager", "to no overlap",
+        "step ms", "host ms", "capture s", "peak MiB", "recordings", "replays", "slots",
         "eager calls"]
 
 
 def table(rows: dict) -> str:
     lines, notes = [HEAD], []
+    bases = {row.name: row.base for row in ROWS}
     for (row, ranks, counts), modes in rows.items():
+        base = rows.get((bases.get(row), ranks, counts), {}).get("off", {}) \
+            .get("tokens_per_s")
         eager = modes.get("off", {}).get("tokens_per_s")
         label = f"{row}, {ranks} ranks, {counts}"
         for name, found in modes.items():
             if "errors" in found:
-                lines.append([label, name, "failed", *[""] * 10])
+                lines.append([label, name, "failed", *[""] * 11])
                 notes += [f"{label}, {name}, {who}: {what}"
                           for who, what in found["errors"].items()]
                 continue
@@ -451,7 +458,7 @@ def table(rows: dict) -> str:
             lines.append([
                 label, name, "-" if name == "off" else
                 "yes" if found["equal"] else "NO", f"{speed:,.0f}",
-                f"{speed / eager:.2f}" if eager else "",
+                *(f"{speed / of:.2f}" if of else "" for of in (eager, base)),
                 *(f"{found[n]:.1f}" for n in ("step_ms", "host_ms",
                                               "capture_s")),
                 "/".join(f"{x:.0f}" for x in found["peak_mib"]),
