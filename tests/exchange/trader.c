@@ -41,31 +41,6 @@ static unsigned char byte_of(uint32_t round, int from, int to, uint64_t i)
 
 /* ---- a beginning and an end ---------------------------------------------- */
 
-/* The board's last words: how often this rank has said something, and heard
- * all. */
-enum {
-    SAID = RANK_WORDS - 2,
-    HEARD = RANK_WORDS - 1
-};
-
-/* Until all have come so far, and no longer than a gather may take. */
-static bool all_come(const struct trader *t, int what, uint64_t times)
-{
-    const struct timespec nap = { 0, 200000 };
-    int naps = t->options.environment != NULL ? 15000 : 150000;
-
-    for (int i = 0; i < t->r->n; i++) {
-        while (__atomic_load_n(&ranks_board(i)[what], __ATOMIC_ACQUIRE) <
-               times) {
-            if (naps-- == 0) {
-                return false;
-            }
-            nanosleep(&nap, NULL);
-        }
-    }
-    return true;
-}
-
 /* What no function of the host's may do with its exchange. */
 static void call_back(struct trader *t)
 {
@@ -85,24 +60,13 @@ static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
                        uint64_t *all, uint32_t n)
 {
     struct trader *t = user;
-    uint64_t *board = ranks_board(t->r->rank);
-    const uint64_t times = board[SAID] + 1;
 
     (void)bank;
     call_back(t);
-    if (n > SAID) {
-        return GH_ERR_INVALID;
-    }
-    memcpy(board, mine, n * sizeof(*mine));
-    __atomic_store_n(&board[SAID], times, __ATOMIC_RELEASE);
-    if (!all_come(t, SAID, times)) {
-        return GH_ERR_RANKS;
-    }
-    for (int i = 0; i < t->r->n; i++) {
-        memcpy(all + (size_t)i * n, ranks_board(i), n * sizeof(*all));
-    }
-    __atomic_store_n(&board[HEARD], times, __ATOMIC_RELEASE);
-    return all_come(t, HEARD, times) ? GH_OK : GH_ERR_RANKS;
+    return ranks_gather(t->r, mine, all, n,
+                        t->options.environment != NULL ? 3 : 30)
+               ? GH_OK
+               : GH_ERR_RANKS;
 }
 
 static void note_abort(void *user)

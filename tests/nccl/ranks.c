@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -151,6 +152,52 @@ void ranks_barrier(struct rank *r)
 uint64_t *ranks_board(int rank)
 {
     return shared->board[rank];
+}
+
+/* The board's last words: how often this rank has said something, and heard
+ * all. */
+enum {
+    SAID = RANK_WORDS - 2,
+    HEARD = RANK_WORDS - 1
+};
+
+static bool all_come(const struct rank *r, int what, uint64_t times,
+                     int seconds)
+{
+    const struct timespec nap = { 0, 200000 };
+    int naps = seconds * 5000;
+
+    for (int i = 0; i < r->n; i++) {
+        while (__atomic_load_n(&ranks_board(i)[what], __ATOMIC_ACQUIRE) <
+               times) {
+            if (naps-- == 0) {
+                return false;
+            }
+            nanosleep(&nap, NULL);
+        }
+    }
+    return true;
+}
+
+bool ranks_gather(struct rank *r, const uint64_t *mine, uint64_t *all,
+                  uint32_t n, int seconds)
+{
+    uint64_t *board = ranks_board(r->rank);
+    const uint64_t times = board[SAID] + 1;
+
+    if (n > SAID) {
+        return false;
+    }
+    memcpy(board, mine, n * sizeof(*mine));
+    __atomic_store_n(&board[SAID], times, __ATOMIC_RELEASE);
+    if (!all_come(r, SAID, times, seconds)) {
+        return false;
+    }
+    for (int i = 0; i < r->n; i++) {
+        memcpy(all + (size_t)i * n, ranks_board(i), n * sizeof(*all));
+    }
+    __atomic_store_n(&board[HEARD], times, __ATOMIC_RELEASE);
+    return all_come(r, HEARD, times, seconds);
 }
 
 ncclUniqueId ranks_id(struct rank *r)

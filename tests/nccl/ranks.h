@@ -104,6 +104,10 @@ bool says_int(struct rank *r, long long got, long long wanted,
 void ranks_barrier(struct rank *r);
 /* A row of words of each rank that all see, also as processes. */
 uint64_t *ranks_board(int rank);
+/* An all-gather of n words by the board, whose last two words it uses.  False
+ * if a rank has not come after so many seconds. */
+bool ranks_gather(struct rank *r, const uint64_t *mine, uint64_t *all,
+                  uint32_t n, int seconds);
 /* Rank 0's id, for all. */
 ncclUniqueId ranks_id(struct rank *r);
 

@@ -412,6 +412,59 @@ static void test_ops(struct rank *r)
     gh_stash_destroy(stash);
 }
 
+/* Ranks that ask each other by a function of the host's. */
+struct asking {
+    struct rank *r;
+    gh_stash *stash; /* once there is one */
+    int asked, obeyed;
+};
+
+/* It calls what no function of the host's may call. */
+static gh_status ask(void *user, uint32_t bank, const uint64_t *mine,
+                     uint64_t *all, uint32_t n)
+{
+    struct asking *a = user;
+    gh_error err = { "" };
+    uint32_t got;
+
+    (void)bank;
+    if (a->stash != NULL) {
+        a->asked++;
+        a->obeyed +=
+            gh_stash_add(a->stash, 4, &got, &err) != GH_ERR_STATE ||
+            strstr(err.text, "called from a function of the host's") == NULL;
+        a->obeyed += gh_stash_end_step(a->stash, a->r->stream, &got, NULL) !=
+                     GH_ERR_STATE;
+        gh_stash_destroy(a->stash);
+    }
+    return ranks_gather(a->r, mine, all, n, 5) ? GH_OK : GH_ERR_RANKS;
+}
+
+static void test_by_the_host(struct rank *r)
+{
+    struct asking asking = { .r = r };
+    gh_stash_desc desc = desc_of(r, 4);
+    gh_stash *stash = NULL;
+    gh_error err = { "" };
+    uint32_t again = 2;
+
+    desc.comm = NULL;
+    desc.user = &asking;
+    desc.gather = ask;
+    desc.environment = quiet;
+    says_int(r, gh_stash_create(&desc, &stash, &err), GH_OK,
+             "ranks that the host brings together make a stash %.120s",
+             err.text);
+    asking.stash = stash;
+    says_int(r, gh_stash_end_step(stash, r->stream, &again, &err), GH_OK,
+             "and end a step %.120s", err.text);
+    says_int(r, again, 0, "which is valid");
+    says(r, asking.asked > 0, "the host was asked");
+    says_int(r, asking.obeyed, 0, "and none of its calls was obeyed");
+    asking.stash = NULL;
+    gh_stash_destroy(stash);
+}
+
 /* One rank cannot ask: the others do not wait for it, and know who it was. */
 static void test_a_rank_that_fails(struct rank *r)
 {
@@ -504,6 +557,7 @@ int main(void)
     run_heard(4);
     ranks_run(3, "reserve together", test_reserve_together);
     ranks_run(2, "a rank that fails", test_a_rank_that_fails);
+    ranks_run(2, "by the host", test_by_the_host);
     if (ranks_are_soft()) {
         ranks_run(2, "no memory", test_no_memory);
         ranks_quiet(true);
