@@ -374,7 +374,7 @@ static void check_cross_entropy(int rows, int vocab)
 {
     const size_t n = (size_t)(rows * vocab);
     float *logits = floats(n), *losses = floats((size_t)rows),
-          *mean = floats(1);
+          *mean = floats(1), *scale = floats(1);
     int *targets = tokens_below((size_t)rows, vocab);
     float *x;
     double total = 0.0;
@@ -382,11 +382,12 @@ static void check_cross_entropy(int rows, int vocab)
     for (size_t i = 0; i < n; i++) {
         logits[i] = 90.0f * logits[i];
     }
+    *scale = 0.125f;
     x = copy_of(logits, n);
     LAUNCH(&queue, cross_entropy, cross_entropy_args,
            blocks_of((size_t)rows, ROWS_A_BLOCK), .logits = logits,
            .targets = targets, .losses = losses, .rows = rows, .vocab = vocab,
-           .scale = 0.125f);
+           .scale = scale);
     LAUNCH(&queue, mean, mean_args, 1, .x = losses, .mean = mean, .n = rows);
     for (int row = 0; row < rows; row++) {
         const float *at = x + row * vocab;
@@ -412,6 +413,7 @@ static void check_cross_entropy(int rows, int vocab)
     device_free(&dev, logits);
     device_free(&dev, losses);
     device_free(&dev, mean);
+    device_free(&dev, scale);
     device_free(&dev, targets);
 }
 

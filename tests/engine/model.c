@@ -18,7 +18,7 @@ struct bench {
     struct set set;
     int n; /* tokens */
     int *tokens, *targets;
-    float *x, *d_head, *loss;
+    float *x, *d_head, *loss, *scale;
     struct work work;
 };
 
@@ -41,6 +41,7 @@ static void set_up_delayed(struct bench *bench, const struct config *config,
     bench->d_head = device_alloc(
         &bench->dev, (size_t)(bench->n * config->hidden) * sizeof(float));
     bench->loss = device_alloc(&bench->dev, sizeof(float));
+    bench->scale = device_alloc(&bench->dev, sizeof(float));
     for (int i = 0; i < bench->n; i++) {
         bench->tokens[i] = (i * 37 + 11) % 97 + 32;
         bench->targets[i] = (i * 53 + 5) % 89 + 32;
@@ -66,6 +67,7 @@ static void tear_down(struct bench *bench)
     device_free(&bench->dev, bench->x);
     device_free(&bench->dev, bench->d_head);
     device_free(&bench->dev, bench->loss);
+    device_free(&bench->dev, bench->scale);
     device_close(&bench->dev);
 }
 
@@ -83,10 +85,11 @@ static void run_whole(struct bench *bench, float scale)
     const int last = bench->model.n_parts - 1;
 
     memset(bench->model.g, 0, bench->model.n * sizeof(float));
+    *bench->scale = scale;
     embed_forward(work, bench->tokens, bench->x);
     parts_forward(work, 0, last, bench->x);
-    head_forward(work, set_part_out(work->set, last), bench->targets, scale,
-                 bench->loss);
+    head_forward(work, set_part_out(work->set, last), bench->targets,
+                 bench->scale, bench->loss);
     head_backward(work, set_part_out(work->set, last), bench->d_head);
     parts_backward(work, 0, last, HALF_BOTH, bench->x, bench->d_head);
     embed_backward(work, bench->tokens, set_part_gradient(work->set, 0));
@@ -101,6 +104,7 @@ static void run_by_part(struct bench *bench, float scale)
     const float *dy = bench->d_head;
 
     memset(bench->model.g, 0, bench->model.n * sizeof(float));
+    *bench->scale = scale;
     embed_forward(work, bench->tokens, bench->x);
     for (int i = 0; i <= last; i++) {
         const float *x = i == 0 ? bench->x : set_part_out(work->set, i - 1);
@@ -108,8 +112,8 @@ static void run_by_part(struct bench *bench, float scale)
         parts_forward(work, i, i, x);
         parts_forward(work, i, i, x);
     }
-    head_forward(work, set_part_out(work->set, last), bench->targets, scale,
-                 bench->loss);
+    head_forward(work, set_part_out(work->set, last), bench->targets,
+                 bench->scale, bench->loss);
     head_backward(work, set_part_out(work->set, last), bench->d_head);
     for (int i = last; i >= 0; i--) {
         const float *x = i == 0 ? bench->x : set_part_out(work->set, i - 1);
@@ -128,10 +132,11 @@ static void run_halves(struct bench *bench, float scale, bool by_part)
     const int last = bench->model.n_parts - 1;
 
     memset(bench->model.g, 0, bench->model.n * sizeof(float));
+    *bench->scale = scale;
     embed_forward(work, bench->tokens, bench->x);
     parts_forward(work, 0, last, bench->x);
-    head_forward(work, set_part_out(work->set, last), bench->targets, scale,
-                 bench->loss);
+    head_forward(work, set_part_out(work->set, last), bench->targets,
+                 bench->scale, bench->loss);
     head_backward(work, set_part_out(work->set, last), bench->d_head);
     parts_backward(work, 0, last, HALF_DGRAD, bench->x, bench->d_head);
     embed_backward(work, bench->tokens, set_part_gradient(work->set, 0));

@@ -76,6 +76,30 @@ train "two stages" GRAPHHOOKS_GRANULARITY=chunk -- --layers 4 --pp 2 \
     wc -l)" -eq 1 ] && [ "$(value recordings)" -eq 4 ]
 ok $? "stage 0 of 2 records two slots, and nothing again"
 
+# issued OPTION...: the kernels that a stage issues itself, in steps of replays:
+# after two steps of both stages.
+issued()
+{
+    # shellcheck disable=SC2086 # words
+    SOFTCUDA_TRACE=1 GRAPHHOOKS_GRANULARITY=chunk timeout 60 \
+        "$builddir/gh-engine" $small --steps 4 --compare graph "$@" 2>&1 \
+        > "$scratch/out" |
+        awk '/ adamw on/ { seen++ }
+            seen >= 4 && /^softcuda: run/ && !/ in graph / {
+                if ($4 !~ /^(copy|memset|event|send|receive|all)/) print $4
+            }' | sort -u | tr '\n' ' '
+}
+[ "$driver" = soft ] && for how in "" "--vpp 2" "--model moe --drop-and-pad" \
+    "--tied --model mla"; do
+    # shellcheck disable=SC2086 # words
+    said=$(issued --pp 2 --layers 4 --microbatches 4 $how)
+    [ "$said" = "adamw gh_copy_batch_8 optimizer_begin " ] ||
+        [ "$said" = "adamw optimizer_begin " ]
+    held=$?
+    ok $held "$how: the embedding and the head are in the graphs of their chunks"
+    [ $held -eq 0 ] || diag "$said"
+done
+
 # ---- other schedules -------------------------------------------------------
 
 one --layers 9 --microbatches 4,6,8,3

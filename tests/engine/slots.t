@@ -19,7 +19,8 @@ describes()
         echo "{\"name\": \"stage\", \"slot_bytes\": $(value rest_slot_bytes),"
         echo "\"layers\": ["
         list layer_slot_bytes | tr -d ' ' | tr , '\n' | head -n "$3" |
-            awk -v kinds="$1" -v chunk="$2" -v most="$3" '
+            awk -v kinds="$1" -v chunk="$2" -v most="$3" \
+                -v more="$(value embedding_slot_bytes)" '
                 BEGIN {
                     words["d"] = "dense"; words["X"] = "moe"
                     words["E"] = "moe_only"; words["M"] = "mamba"
@@ -31,24 +32,27 @@ describes()
                         int((NR - 1) / chunk)
                     if (kind == "E" || kind == "X")
                         printf "\"experts\": 4, \"dispatcher\": \"alltoall\","
-                    printf " \"slot_bytes\": %s}%s\n", $1, NR < most ? "," : ""
+                    printf " \"slot_bytes\": %s}%s\n", $1 + (NR == 1 ? more : 0),
+                        NR < most ? "," : ""
                 }'
         echo "]}"
     } > "$scratch/stage.json"
 }
 
-# predicted NAME KINDS VPP OPTION...: what is predicted of stage 0 of 2 is what
+# predicted NAME KINDS VPP [VARIABLE=VALUE] -- OPTION...: what is predicted of stage 0 of 2 is what
 # it has, within 2 %.
 predicted()
 {
-    name=$1 kinds=$2 vpp=$3
+    name=$1 kinds=$2 vpp=$3 setting=GRAPHHOOKS_GRANULARITY=layer
     shift 3
-    trains -- --layers 8 --compare graph "$@"
+    [ "$1" = -- ] || { setting=$1 && shift; }
+    shift
+    trains "$setting" -- --layers 8 --compare graph "$@"
     describes "$kinds" $((4 / vpp)) 4
     "$builddir/graphhooks" plan "$scratch/stage.json" --pp 2 --json \
         > "$scratch/plan" 2> "$scratch/why"
     said=$(sed -n 's/.*"slot_bytes": \[\([0-9]*\),.*/\1/p' "$scratch/plan")
-    trains -- --layers 8 --compare graph --pp 2 --vpp "$vpp" \
+    trains "$setting" -- --layers 8 --compare graph --pp 2 --vpp "$vpp" \
         --microbatches 4,8 "$@"
     has=0
     for bytes in $(list chunk_slot_bytes | tr -d ','); do
@@ -63,14 +67,16 @@ predicted()
 }
 
 for vpp in 1 2; do
-    predicted gpt dddd $vpp
-    predicted moe XXXX $vpp --model moe
-    predicted mla dddd $vpp --model mla
-    predicted mamba MMMM $vpp --model mamba
-    predicted hybrid 'M*-E' $vpp --model hybrid
-    predicted "larger" dddd $vpp --hidden 32 --seq 16
+    predicted gpt dddd $vpp --
+    predicted moe XXXX $vpp -- --model moe
+    predicted mla dddd $vpp -- --model mla
+    predicted mamba MMMM $vpp -- --model mamba
+    predicted hybrid 'M*-E' $vpp -- --model hybrid
+    predicted "larger" dddd $vpp -- --hidden 32 --seq 16
+    predicted "gpt, a graph of the chunk" dddd $vpp \
+        GRAPHHOOKS_GRANULARITY=chunk --
 done
 # The gradients that those of weights are made from are of each layer.
-predicted "zero bubble" dddd 1 --delay-wgrad 0
+predicted "zero bubble" dddd 1 -- --delay-wgrad 0
 
 done_testing

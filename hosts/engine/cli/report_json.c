@@ -235,6 +235,7 @@ static void write_mode(struct json *json, const struct options *options,
                     result->n_chunks);
         json_counts(json, "layer_slot_bytes", result->layer_bytes,
                     result->n_layers);
+        json_count(json, "embedding_slot_bytes", result->embedding_bytes);
         json_count(json, "head_slot_bytes", result->head_bytes);
         json_count(json, "rest_slot_bytes", result->rest_bytes);
         json_counts(json, "recordings_after_step", result->recordings,

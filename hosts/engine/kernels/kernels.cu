@@ -591,14 +591,14 @@ KERNEL(cross_entropy, cross_entropy_args)
         const int row = ROW_OF(thread);
 
         if (row < k.rows) {
-            const float share = k.scale / fold[ROW_FIRST(thread)];
+            const float share = *k.scale / fold[ROW_FIRST(thread)];
 
             for (int c = ROW_LANE(thread); c < k.vocab; c += ROW_LANES) {
                 const int i = row * k.vocab + c;
                 float value = expf(k.logits[i] - MINE(top)[0]) * share;
 
                 if (c == k.targets[row]) {
-                    value -= k.scale;
+                    value -= *k.scale;
                 }
                 k.logits[i] = k.targets[row] < 0 ? 0.0f : value;
             }

@@ -446,6 +446,13 @@ static void cut_all(struct set *set, const struct model *model,
     }
     cut_d_base(set, model, cutter);
     set->starts = config->documents > 0 ? cut_ints(cutter, rows) : NULL;
+    if (model->folds && model->embeds) {
+        set->x = cut(cutter, rows * c);
+    }
+    if (model->folds && model->heads) {
+        set->d_head = cut(cutter, rows * c);
+        set->loss = cut(cutter, 1);
+    }
     if (model->heads) {
         set->norm = cut(cutter, rows * c);
         set->mean = cut(cutter, rows);
@@ -556,30 +563,41 @@ int set_measure_saved(const struct model *view, size_t **bytes_p)
     return *bytes_p != NULL ? 0 : -1;
 }
 
+/* The bytes of a set, perhaps without the embedding's and the head's. */
+static size_t measure(const struct model *model, bool embeds, bool heads,
+                      size_t *layers)
+{
+    struct cutter cutter = { .layers = layers };
+    struct model part = *model;
+    struct set set;
+
+    part.embeds = model->embeds && embeds;
+    part.heads = model->heads && heads;
+    if (make_lists(&set, &part) == 0) {
+        cut_all(&set, &part, &cutter);
+    }
+    set_free(&set);
+    return cutter.used;
+}
+
 int set_measure(const struct model *model, struct set_bytes *bytes)
 {
-    struct model headless = *model;
-    struct cutter cutter = { 0 };
-    struct set set;
+    const size_t all = measure(model, true, true, NULL);
+    const size_t headless = measure(model, true, false, NULL);
 
     *bytes = (struct set_bytes){ 0 };
     bytes->layers =
         calloc((size_t)model->config.layers, sizeof(*bytes->layers));
-    if (bytes->layers == NULL || make_lists(&set, model) != 0) {
+    if (bytes->layers == NULL || all == 0) {
         free(bytes->layers);
         return -1;
     }
-    cut_all(&set, model, &cutter);
-    bytes->head = cutter.used;
-    headless.heads = false;
-    cutter = (struct cutter){ .layers = bytes->layers };
-    cut_all(&set, &headless, &cutter);
-    bytes->head -= cutter.used;
-    bytes->rest = cutter.used;
+    bytes->rest = measure(model, false, false, bytes->layers);
+    bytes->head = all - headless;
+    bytes->embedding = headless - bytes->rest;
     for (int i = 0; i < model->config.layers; i++) {
         bytes->rest -= bytes->layers[i];
     }
-    set_free(&set);
     return 0;
 }
 

@@ -163,6 +163,10 @@ struct set {
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses, *d_norm;
 
+    /* if they run with the parts: what the first part reads, what the last
+     * part's backward reads, and the mean loss; else NULL */
+    float *x, *d_head, *loss;
+
     /* all parts share this: no weight's gradient is made from it */
     float *d_probs;   /* batch x heads x seq x keys */
     float *d_q, *d_k; /* qk: of latent attention */
@@ -181,10 +185,11 @@ static inline float *set_part_out(const struct set *set, int part)
     return set->parts[part].out;
 }
 
-/* What a set has for each layer, for the head, and for all layers together. */
+/* What a set has for each layer, for the embedding, for the head, and for all
+ * layers together. */
 struct set_bytes {
     size_t *layers; /* as many as the model has; the caller frees them */
-    size_t head, rest;
+    size_t embedding, head, rest;
 };
 
 /* Measures a set, without a device.  Returns 0, or -1 when memory ran out. */

@@ -137,7 +137,7 @@ void parts_forward(const struct work *work, int first, int last, const float *x)
 }
 
 void head_forward(const struct work *work, const float *x, const int *targets,
-                  float scale, float *loss)
+                  const float *scale, float *loss)
 {
     const struct model *model = work->model;
     const struct set *set = work->set;

@@ -96,10 +96,10 @@ enum halves {
 void parts_backward(const struct work *work, int first, int last,
                     enum halves halves, const float *x, const float *dy);
 
-/* Final norm, logits, loss.  `scale` multiplies the gradient; the mean loss
- * over the microbatch goes to *loss. */
+/* Final norm, logits, loss.  *scale, on the device, multiplies the gradient;
+ * the mean loss over the microbatch goes to *loss. */
 void head_forward(const struct work *work, const float *x, const int *targets,
-                  float scale, float *loss);
+                  const float *scale, float *loss);
 void head_backward(const struct work *work, const float *x, float *dx);
 
 enum gemm_form {

@@ -5,6 +5,8 @@
  */
 #include "step/embedding_head.h"
 
+#include <string.h>
+
 static int *tokens_of(const struct trainer *trainer, int microbatch)
 {
     return trainer->tokens + (size_t)microbatch *
@@ -42,6 +44,22 @@ struct work work_of(const struct trainer *trainer, int microbatch)
     };
 }
 
+void embedding_head_begin_step(const struct trainer *trainer, int count)
+{
+    const int ranks = ranks_count(trainer->options->ranks);
+
+    for (int i = 0; i < trainer->n_shapes; i++) {
+        const int rows = config_rows(&trainer->shapes[i].config);
+        const float scale = 1.0f / ((float)count * (float)rows * (float)ranks);
+        unsigned bits;
+
+        memcpy(&bits, &scale, sizeof(bits));
+        DEVICE_CALL(trainer->dev, cuMemsetD32Async,
+                    device_address(trainer->scales + i), bits, 1,
+                    trainer->streams[0]);
+    }
+}
+
 void embedding_head_before_forward(const struct trainer *trainer,
                                    int microbatch)
 {
@@ -51,16 +69,13 @@ void embedding_head_before_forward(const struct trainer *trainer,
                   row_block(trainer, trainer->chunk->x, microbatch));
 }
 
-void embedding_head_after_forward(const struct trainer *trainer, int microbatch,
-                                  int count)
+void embedding_head_after_forward(const struct trainer *trainer, int microbatch)
 {
     const struct work work = work_of(trainer, microbatch);
-    const int rows = config_rows(&work.model->config);
-    const int ranks = ranks_count(trainer->options->ranks);
 
     head_forward(&work, trainer->chunk->flights[microbatch].out,
                  targets_of(trainer, microbatch),
-                 1.0f / ((float)count * (float)rows * (float)ranks),
+                 trainer->scales + trainer->shape_of[microbatch],
                  trainer->losses + microbatch);
 }
 

@@ -1,6 +1,7 @@
 /*
  * embedding_head.h - what a microbatch has besides its parts: the embedding
- * before them, and the head with the loss after them.
+ * before them, and the head with the loss after them, where these do not run
+ * with the parts (passes.c).
  *
  * All of it runs on the microbatch's stream.
  *
@@ -16,11 +17,14 @@
 /* The work of a microbatch that does not go through the library. */
 struct work work_of(const struct trainer *trainer, int microbatch);
 
+/* Sets the scale of the gradients of a step of `count` microbatches, on stream
+ * 0. */
+void embedding_head_begin_step(const struct trainer *trainer, int count);
+
 void embedding_head_before_forward(const struct trainer *trainer,
                                    int microbatch);
-/* `count` is how many microbatches the step has. */
-void embedding_head_after_forward(const struct trainer *trainer, int microbatch,
-                                  int count);
+void embedding_head_after_forward(const struct trainer *trainer,
+                                  int microbatch);
 void embedding_head_before_backward(const struct trainer *trainer,
                                     int microbatch);
 /* dx is the gradient of what the first part read. */

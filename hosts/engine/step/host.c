@@ -291,6 +291,9 @@ static int read_chunk(struct host *host, uint32_t index)
         }
     }
     chunk->n_segments = (int)n;
+    /* Where one pass is the whole chunk, it has its embedding and head too. */
+    host->trainer->chunks[index].model.folds =
+        n == 1 && !host->trainer->overlaps;
     return 0;
 }
 

@@ -10,9 +10,9 @@
 
 #include "step/trainer.h"
 
-/* Issues its forward, with the embedding and the head where the chunk has them.
- * A step has `count` microbatches. */
-int microbatch_forward(struct trainer *trainer, int microbatch, int count);
+/* Issues its forward, with the embedding and the head where the chunk has
+ * them. */
+int microbatch_forward(struct trainer *trainer, int microbatch);
 /* Issues its backward.  If gradients of weights are delayed, those of the parts
  * are left out. */
 int microbatch_backward(struct trainer *trainer, int microbatch);

@@ -126,8 +126,7 @@ static int run_parts(struct host *host, int forward, int backward)
                : host_fail(host, "gh_overlap_run", status, &err);
 }
 
-static int run_pair(struct trainer *trainer, int forward, int backward,
-                    int count)
+static int run_pair(struct trainer *trainer, int forward, int backward)
 {
     const int last = trainer->chunk->model.n_parts - 1;
 
@@ -147,7 +146,7 @@ static int run_pair(struct trainer *trainer, int forward, int backward,
         struct flight *flight = &trainer->chunk->flights[forward];
 
         flight->out = set_part_out(flight->set, last);
-        embedding_head_after_forward(trainer, forward, count);
+        embedding_head_after_forward(trainer, forward);
     }
     if (backward != NONE) {
         struct flight *flight = &trainer->chunk->flights[backward];
@@ -169,12 +168,12 @@ int overlap_step(struct trainer *trainer, int count)
     for (int i = 0; i < count; i++) {
         const bool both = i - oldest == most - 1;
 
-        if (run_pair(trainer, i, both ? oldest++ : NONE, count) != 0) {
+        if (run_pair(trainer, i, both ? oldest++ : NONE) != 0) {
             return -1;
         }
     }
     while (oldest < count) {
-        if (run_pair(trainer, NONE, oldest++, count) != 0) {
+        if (run_pair(trainer, NONE, oldest++) != 0) {
             return -1;
         }
     }

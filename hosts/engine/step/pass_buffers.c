@@ -140,10 +140,59 @@ static void add_documents(const struct host *host, struct pass *pass)
     }
 }
 
+/* Adds a microbatch's tokens, with targets and positions. */
+static void add_tokens(const struct host *host, struct pass *pass)
+{
+    const struct trainer *trainer = host->trainer;
+    const size_t count = (size_t)trainer_columns(trainer) *
+                         (size_t)config_rows(&trainer->model.config);
+
+    pass->tokens_input = (int)pass->n_inputs;
+    pass->inputs[pass->n_inputs++] = (gh_buffer){
+        .address = trainer->tokens + (size_t)pass->microbatch * count,
+        .bytes = count * sizeof(int),
+    };
+}
+
+/* Adds what the parts read if the embedding or the head run with them. */
+static void add_folded(const struct host *host, struct pass *pass)
+{
+    const struct model *model = &host->trainer->chunk->model;
+    const struct set *set = host->trainer->chunk->flights[pass->microbatch].set;
+
+    if (!model->embeds) {
+        pass->x_input = (int)pass->n_inputs;
+        add_loose_input(host, pass,
+                        row_block(host->trainer, host->trainer->chunk->x,
+                                  pass->microbatch));
+    } else if (pass->direction != GH_FORWARD) {
+        const gh_buffer x = {
+            .address = set->x,
+            .bytes = (uint64_t)config_rows(&model->config) *
+                     (uint64_t)model->config.hidden * sizeof(float),
+        };
+
+        pass->x_input = (int)pass->n_inputs;
+        add_static_input(pass, &x);
+    }
+    if (pass->direction == GH_FORWARD
+            ? model->embeds || model->heads
+            : model->embeds && pass->direction == GH_BACKWARD) {
+        add_tokens(host, pass);
+    }
+}
+
 int pass_add_x(struct host *host, struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
 
+    if (trainer->chunk->model.folds) {
+        add_folded(host, pass);
+        if (pass->direction == GH_FORWARD) {
+            add_documents(host, pass);
+        }
+        return 0;
+    }
     pass->x_input = (int)pass->n_inputs;
     if (pass->segment->first == 0) {
         add_loose_input(
@@ -165,6 +214,9 @@ int pass_add_dy(struct host *host, struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
 
+    if (trainer->chunk->model.folds && trainer->chunk->model.heads) {
+        return 0; /* the pass itself makes it, or the one before */
+    }
     pass->dy_input = (int)pass->n_inputs;
     if (pass->segment->last == trainer->chunk->model.n_parts - 1) {
         add_loose_input(
@@ -242,6 +294,24 @@ static void name_gradients(const struct host *host, struct pass *pass)
     }
 }
 
+/* Adds the gradients of the embedding's weights and of the head's. */
+static void add_ends(const struct host *host, struct pass *pass)
+{
+    const struct model *model = &host->trainer->chunk->model;
+    const size_t c = (size_t)model->config.hidden;
+    const size_t keys = (size_t)config_keys(&host->trainer->model.config);
+
+    if (model->embeds) {
+        add_gradient(host, pass, (struct range){ model->token_w, VOCAB * c });
+        add_gradient(host, pass, (struct range){ model->position_w, keys * c });
+    }
+    if (model->heads) {
+        add_gradient(host, pass, (struct range){ model->head_w, c * VOCAB });
+        add_gradient(host, pass, (struct range){ model->norm_g, c });
+        add_gradient(host, pass, (struct range){ model->norm_b, c });
+    }
+}
+
 void pass_name_outputs(const struct host *host, struct pass *pass)
 {
     const struct model *model = &host->trainer->chunk->model;
@@ -254,6 +324,9 @@ void pass_name_outputs(const struct host *host, struct pass *pass)
     }
     if (pass->direction == GH_BACKWARD) {
         name_gradients(host, pass);
+    }
+    if (model->folds && pass->direction == GH_BACKWARD) {
+        add_ends(host, pass);
     }
     if (pass->leaves_wgrad) {
         return;

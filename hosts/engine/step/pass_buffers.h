@@ -24,6 +24,7 @@ struct pass {
     uint32_t n_inputs;
     int x_input, dy_input; /* which of the inputs the first part reads, and
                               which the last part's backward reads; -1: none */
+    int tokens_input;      /* and which the embedding or the head; -1: none */
     gh_buffer outputs[GH_MAX_BUFFERS];
     uint32_t n_outputs;
 };

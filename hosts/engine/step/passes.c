@@ -6,6 +6,8 @@
  * parts hands to the next is in that set, always at the same address.  Two
  * inputs are not static, because they belong to the microbatch and not to the
  * slot: what the first part reads, and the gradient that the head hands back.
+ * Where one pass is a whole chunk, the embedding and the head run with its
+ * parts, and the microbatch's tokens are such an input.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -74,11 +76,59 @@ static enum halves halves_of(const struct pass *pass)
     return pass->leaves_wgrad ? HALF_DGRAD : HALF_BOTH;
 }
 
+/* Runs the parts forward, in their chunk with the embedding and the head. */
+static void run_forward_parts(const struct host *host, const struct pass *pass,
+                              const struct work *work, const float *x,
+                              const int *tokens)
+{
+    const struct trainer *trainer = host->trainer;
+    const struct model *model = &trainer->chunk->model;
+    const struct set *set = work->set;
+    const int last = pass->segment->last;
+
+    if (model->folds && model->embeds) {
+        embed_forward(work, tokens, set->x);
+        x = set->x;
+    }
+    parts_forward(work, pass->segment->first, last, x);
+    if (model->folds && model->heads) {
+        head_forward(work, set_part_out(set, last),
+                     tokens + config_rows(&trainer->model.config),
+                     trainer->scales + trainer->shape_of[pass->microbatch],
+                     set->loss);
+    }
+}
+
+static void run_backward_parts(const struct host *host, const struct pass *pass,
+                               const struct work *work, const float *x,
+                               const float *dy, const int *tokens)
+{
+    const struct model *model = &host->trainer->chunk->model;
+    const struct set *set = work->set;
+    const struct segment *segment = pass->segment;
+    const bool ends = model->folds && pass->direction == GH_BACKWARD;
+
+    if (model->folds && model->heads) {
+        dy = set->d_head;
+    }
+    if (ends && model->heads) {
+        head_backward(work, set_part_out(set, segment->last), set->d_head);
+    }
+    parts_backward(work, segment->first, segment->last, halves_of(pass), x, dy);
+    if (ends && model->embeds) {
+        embed_backward(work, tokens, set_part_gradient(set, segment->first));
+    }
+}
+
 static int run_parts(struct host *host, const struct pass *pass,
                      const gh_decision *decision)
 {
     const struct trainer *trainer = host->trainer;
     const struct part_hooks hooks = offload_hooks(host);
+    const float *x = input_at(decision, pass->x_input);
+    const int *tokens = pass->tokens_input < 0
+                            ? NULL
+                            : decision->inputs[pass->tokens_input].address;
     const struct work work = {
         .queue = { .dev = trainer->dev, .stream = decision->stream },
         .model = model_of(trainer, pass->microbatch),
@@ -89,18 +139,18 @@ static int run_parts(struct host *host, const struct pass *pass,
         .ep = ranks_ep(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
         .stashes = trainer->stashes,
+        .positions = tokens == NULL || trainer->options->n_cp == 0
+                         ? NULL
+                         : tokens + 2 * config_rows(&trainer->model.config),
     };
-    const struct segment *segment = pass->segment;
 
     host->hook_failed = false;
     host->shape = trainer->shape_of[pass->microbatch];
     if (pass->direction == GH_FORWARD) {
-        parts_forward(&work, segment->first, segment->last,
-                      input_at(decision, pass->x_input));
+        run_forward_parts(host, pass, &work, x, tokens);
     } else {
-        parts_backward(&work, segment->first, segment->last,
-                       halves_of(pass), input_at(decision, pass->x_input),
-                       input_at(decision, pass->dy_input));
+        run_backward_parts(host, pass, &work, x,
+                           input_at(decision, pass->dy_input), tokens);
     }
     return trainer->dev->code == CUDA_SUCCESS && !host->hook_failed ? 0 : -1;
 }
@@ -243,6 +293,7 @@ static struct pass pass_of(const struct host *host, int segment,
                         trainer->chunk->model.delay_wgrad && which->has_wgrad,
         .x_input = -1,
         .dy_input = -1,
+        .tokens_input = -1,
     };
 }
 
@@ -331,6 +382,20 @@ static int run_wgrad(struct host *host, struct pass *pass)
     return run_pass(host, pass, &none);
 }
 
+/* Takes the loss out of the slot, which another microbatch will have. */
+static void keep_loss(const struct host *host, int microbatch)
+{
+    const struct trainer *trainer = host->trainer;
+    const struct set *set = trainer->chunk->flights[microbatch].set;
+
+    if (trainer->chunk->model.folds && trainer->chunk->model.heads) {
+        DEVICE_CALL(trainer->dev, cuMemcpyDtoDAsync,
+                    device_address(trainer->losses + microbatch),
+                    device_address(set->loss), sizeof(float),
+                    stream_of(trainer, microbatch));
+    }
+}
+
 int passes_forward(struct host *host, int microbatch)
 {
     const float *x = NULL;
@@ -346,6 +411,7 @@ int passes_forward(struct host *host, int microbatch)
         }
     }
     host->trainer->chunk->flights[microbatch].out = x;
+    keep_loss(host, microbatch);
     return 0;
 }
 

@@ -112,7 +112,7 @@ static int run(struct trainer *trainer, const struct gh_action *a, int count)
     }
     messages_receive(messages, a);
     status = a->kind == GH_ACTION_FORWARD
-                 ? microbatch_forward(trainer, microbatch, count)
+                 ? microbatch_forward(trainer, microbatch)
                  : backward(trainer, microbatch, count);
     if (status == 0) {
         messages_send(messages, a);

@@ -18,6 +18,7 @@
 #include "step/schedule.h"
 
 #include "model/optimizer.h"
+#include "step/embedding_head.h"
 #include "step/microbatch.h"
 #include "step/overlap.h"
 #include "step/pipeline.h"
@@ -76,6 +77,7 @@ static void begin(struct trainer *trainer, int count)
 
     DEVICE_CALL(dev, cuMemsetD32Async, device_address(trainer->model.g), 0,
                 trainer->model.n, trainer->streams[0]);
+    embedding_head_begin_step(trainer, count);
     if (trainer->n_streams <= 1) {
         return;
     }
@@ -137,7 +139,7 @@ static int issue_all(struct trainer *trainer, int count)
             backward_and_wgrad(trainer, oldest++) != 0) {
             return -1;
         }
-        if (microbatch_forward(trainer, i, count) != 0) {
+        if (microbatch_forward(trainer, i) != 0) {
             return -1;
         }
     }

@@ -323,10 +323,12 @@ static int note_layers(const struct trainer *trainer, struct result *result)
     struct set_bytes bytes;
 
     model.stash = trainer->chunks[0].model.stash;
+    model.folds = trainer->chunks[0].model.folds;
     if (set_measure(&model, &bytes) != 0) {
         return device_check(trainer->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
     result->n_layers = model.config.layers;
+    result->embedding_bytes = bytes.embedding;
     result->head_bytes = bytes.head;
     result->rest_bytes = bytes.rest;
     result->layer_bytes =

@@ -64,7 +64,7 @@ struct result {
     uint64_t slot_bytes[MAX_CHUNKS]; /* of these sets */
     int n_layers;                    /* of the stage */
     uint64_t *layer_bytes;           /* that a slot has for each of them, */
-    uint64_t head_bytes, rest_bytes; /* for the head, and besides */
+    uint64_t embedding_bytes, head_bytes, rest_bytes; /* and for these */
     uint64_t eager[MAX_REASONS]; /* eager passes, by their reason */
     uint64_t wgrad_replays; /* replays in stats that were for delayed
                                gradients */

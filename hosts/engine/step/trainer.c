@@ -72,6 +72,8 @@ static void make_buffers(struct trainer *trainer)
         make_packings(trainer);
     }
     trainer->losses = device_alloc(dev, n * sizeof(float));
+    trainer->scales = device_alloc(
+        dev, (size_t)options_shapes(trainer->options) * sizeof(float));
     trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
 }
 
@@ -231,6 +233,7 @@ void trainer_free(struct trainer *trainer)
     free(trainer->lengths_host);
     free(trainer->packings);
     device_free(dev, trainer->losses);
+    device_free(dev, trainer->scales);
     device_free_host(dev, trainer->losses_host);
     for (int i = 0; trainer->chunks != NULL && i < trainer->n_chunks; i++) {
         free_chunk(trainer, &trainer->chunks[i]);

@@ -74,6 +74,7 @@ struct trainer {
     int *tokens, *tokens_host; /* tokens, then targets; if ranks share
                                   sequences, then positions */
     float *losses, *losses_host;
+    float *scales; /* device, of each shape: of a step's gradients of losses */
     struct packing *packings; /* their offsets are in offsets_host */
     int *offsets, *offsets_host, *lengths_host; /* of documents; else NULL */
 
@@ -120,6 +121,12 @@ static inline const struct comm *comm_of(const struct trainer *trainer,
                ? NULL
                : &trainer->options->ranks
                       ->groups[trainer->shape_of[microbatch]];
+}
+
+/* Whether the embedding and the head run with the chunk's parts. */
+static inline bool trainer_folds(const struct trainer *trainer)
+{
+    return trainer->host != NULL && trainer->chunk->model.folds;
 }
 
 /* How many rows there are of tokens, targets and so on. */
