@@ -76,8 +76,8 @@ SLOTS = {
 }
 
 
-def ran(folder: Path, cases: str, size: int) -> dict:
-    """What each rank has found, by case."""
+def ran(folder: Path, cases: str, size: int, killed: int = -1) -> dict:
+    """What each rank has found, by case; nothing of one that is killed."""
     worker = Path(__file__).with_name("worker.py")
     logs = [folder / f"{rank}.log" for rank in range(size)]
     processes = [subprocess.Popen(
@@ -97,6 +97,9 @@ def ran(folder: Path, cases: str, size: int) -> dict:
     found: dict = {}
     for rank, log in enumerate(logs):
         left = folder / f"{rank}.json"
+        if rank == killed:
+            assert not left.exists() and processes[rank].returncode < 0
+            continue
         assert left.exists(), log.read_text()
         for case, result in json.loads(left.read_text()).items():
             found.setdefault(case, []).append(result)
@@ -163,3 +166,16 @@ def of_own_groups(found) -> None:
     for rank in found.get("contexts, by no argument", ()):
         assert "packed_seq_params.group has no other rank" \
             in rank["explained"]
+
+
+def test_a_killed_rank_ends_the_others(tmp_path, monkeypatch):
+    """Those of its graphs, and those of the other stage."""
+    monkeypatch.setenv("GRAPHHOOKS_TIMEOUT", "10")
+    others = ran(tmp_path, "killed", 4, killed=3)["killed"]
+    assert len(others) == 3
+    for one in others:
+        assert one.get("said"), one.get("error")
+        assert one["after"] < 15
+    # The one that was in its graphs.
+    assert others[2]["said"].startswith(
+        "rank 0 of 2 (rank 2 of all), step 2, decoder.layers.0, microbatch 1: ")

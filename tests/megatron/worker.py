@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -215,6 +216,33 @@ def with_a_hook_on_one() -> dict:
             "slots": [c["slots"] for c in stats["chunks"]]}
 
 
+class Killed(training.Tokens):
+    """On the last rank, in the third step."""
+
+    def __init__(self):
+        super().__init__()
+        self._left = 10 if torch.distributed.get_rank() == 3 else -1
+
+    def __next__(self):
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__next__()
+
+
+def killed() -> dict:
+    """What the others end with, and after how long."""
+    training.divide(**PIPELINE, **TENSOR)
+    two = training.Training("dense", "", data=Killed, **TENSOR)
+    two.steps([4, 4])
+    began = time.monotonic()
+    try:
+        two.steps([4])
+    except Exception as failure:
+        return {"said": str(failure), "after": time.monotonic() - began}
+    return {"said": ""}
+
+
 MOVED = {"offload": "core_attn", "offload_min_bytes": 1}
 
 
@@ -286,6 +314,7 @@ CASES = {
         "overlap of contexts, delayed weights": lambda: of_several_sizes(
             EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
             delay_wgrad_compute=True, **OVERLAP)},
+    "killed": {"killed": killed},
     "offload": {
         **{f"offload, {schedule}": lambda parts=parts, counts=counts: trained(
             parts, "dense", "attn", counts, num_layers=16, attach=MOVED)

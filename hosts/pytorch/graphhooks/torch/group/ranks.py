@@ -335,7 +335,9 @@ class Ranks(Single):
         there is to raise."""
         owner = self.owner
         microbatch = 0 if owner.stepped else owner.microbatch
-        where = (f"rank {self.rank} of {self.size}, step "
+        world = self.circle.members[self.rank]
+        whose = "" if world == self.rank else f" (rank {world} of all)"
+        where = (f"rank {self.rank} of {self.size}{whose}, step "
                  f"{owner.steps + owner.stepped}, {segment.name}, microbatch "
                  f"{microbatch}: ")
         why = self._failed()
