@@ -77,6 +77,7 @@ EXTRA_DIST += \
 	bench/exchange_picture.py \
 	bench/overlap_picture.py \
 	bench/picture.py \
+	bench/megatron.sh \
 	bench/pipeline.sh \
 	bench/run.sh \
 	bench/scale_picture.py \
