@@ -153,6 +153,15 @@ gone=$(grep '\.md$' "$scratch/files" | while read -r page; do
     done
 done)
 empty "$gone" "every file that a document names is there"
+# Names of C; one that ends in _ stands for all that begin so.
+cat configure.ac include/graphhooks.h include/graphhooks/*.h kernels/*.h \
+    lib/*/*.[ch] lib/*/*/*.[ch] | grep -oE '\b(gh|GH)_[A-Za-z0-9_]*[A-Za-z0-9]\b' |
+    sort -u > "$scratch/names"
+gone=$(grep '\.md$' "$scratch/files" | while read -r page; do
+    grep -oE '`(gh|GH)_[A-Za-z0-9_]*[A-Za-z0-9]\b' "$page" | tr -d '`' |
+        sort -u | comm -23 - "$scratch/names" | sed "s|^|$page: |"
+done)
+empty "$gone" "every gh_ and GH_ name that a document has is one of C"
 absent=$(sed -n '/^## Layout/,$p' README.md |
     sed -n 's/^| `\([^`]*\)`.*/\1/p' | while read -r dir; do
     [ -d "$dir" ] || echo "$dir"
