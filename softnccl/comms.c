@@ -11,6 +11,7 @@
 #include "softnccl/softnccl.h"
 #include "softnccl/stuck.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 SOFTNCCL_API softnccl_reports_fn softnccl_reports;
@@ -238,6 +239,32 @@ static void await_graphs(const struct ncclComm *comm, const char *what)
     }
 }
 
+/* Between processes NCCL waits until all ranks destroy the communicator; threads
+ * of a process do not wait.  With SOFTNCCL_DESTROY=wait they do here. */
+static void await_others(const struct ncclComm *comm)
+{
+    const char *how = getenv("SOFTNCCL_DESTROY");
+    const uint64_t until = device->now_ms() + stuck_limit_ms();
+    struct team *team = comm->team;
+
+    team->destroyed++;
+    device->news();
+    if (how == NULL || strcmp(how, "wait") != 0) {
+        return;
+    }
+    while (team->destroyed < (uint32_t)team->n && team->broken == ncclSuccess &&
+           device->now_ms() < until) {
+        device->sleep();
+    }
+    if (team->destroyed < (uint32_t)team->n && team->broken == ncclSuccess) {
+        report("usage",
+               "rank %d destroys communicator %u, of which %u of %d ranks do; "
+               "between processes NCCL waits for all: destroy communicators in "
+               "one order on all ranks",
+               comm->rank, team->number, team->destroyed, team->n);
+    }
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     ncclResult_t result;
@@ -257,6 +284,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
         comm_ref(comm); /* and so the team */
         comm_leave(comm);
         device->news();
+        if (comm->team != NULL) {
+            await_others(comm);
+        }
         await_graphs(comm, "destroys");
         comm_drop(comm);
     }

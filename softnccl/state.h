@@ -44,7 +44,7 @@ struct item {
 /* What its ranks share. */
 struct team {
     uint32_t refs; /* of its ranks */
-    uint32_t number;
+    uint32_t number, destroyed; /* by so many ranks */
     int n;
     struct ncclComm **ranks; /* NULL: not any more */
     ncclResult_t broken;     /* what ails it, for all of its ranks */

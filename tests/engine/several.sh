@@ -8,6 +8,7 @@
 scratch
 # On a GPU ranks are processes, which share it where NCCL is 2.30 or newer.
 driver=${GRAPHHOOKS_TEST_DRIVER:-soft}
+export SOFTNCCL_DESTROY=wait # threads as processes
 base="--driver $driver"
 if [ "$driver" = cuda ]; then
     [ -n "${GRAPHHOOKS_TEST_NCCL:-}" ] ||

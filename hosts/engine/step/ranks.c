@@ -120,6 +120,25 @@ static int link_up(struct ranks *ranks, enum link way, bool round)
     return 0;
 }
 
+/* In the order in which they were made: NCCL waits until the other end destroys
+ * its own too, so that two ends with several links must not choose others. */
+static void unlink_all(struct ranks *ranks)
+{
+    const int pp = ranks_pp(ranks), stage = ranks_stage(ranks);
+
+    for (int way = 0; way < LINKS; way++) {
+        for (int i = 0; i < pp; i++) {
+            const int to = (i + (way == LINK_UP ? 1 : pp - 1)) % pp;
+
+            if (stage == i) {
+                comm_destroy(&ranks->to[way]);
+            } else if (stage == to) {
+                comm_destroy(&ranks->from[way]);
+            }
+        }
+    }
+}
+
 int ranks_line_up(struct ranks *ranks, int pp, bool round)
 {
     if (pp <= 1) {
@@ -222,10 +241,7 @@ void ranks_close(struct ranks *ranks)
     }
     comm_destroy(&ranks->same_experts);
     comm_destroy(&ranks->experts);
-    for (int i = 0; i < LINKS; i++) {
-        comm_destroy(&ranks->to[i]);
-        comm_destroy(&ranks->from[i]);
-    }
+    unlink_all(ranks);
     comm_destroy(&ranks->ends);
     comm_destroy(&ranks->line);
     comm_destroy(&ranks->stage);
