@@ -2,7 +2,8 @@
  * measure.c - up to which size the kernel moves parts as fast as copies do.
  *
  * While an exchange is made, the ranks exchange parts of growing size by either
- * kind, on an idle device.  Each size counts as on the rank where it took
+ * kind, in graphs, on an idle device: issued one by one, they would take as long
+ * as the host needs to issue them.  Each size counts as on the rank where it took
  * longest, so that all ranks get the same answer.  Calls are in turn, as in a
  * host that wants speed; nobody reads what comes, so one part of the window is
  * enough for both turns.
@@ -19,8 +20,7 @@
 #define LEAST_BYTES (UINT64_C(64) << 10)
 #define SIZES 5u /* each four times the one before: up to 16 MiB */
 #define ROUNDS 3u
-#define BEFORE 2u /* calls of a round that are not timed: ranks meet in them */
-#define CALLS 4u
+#define CALLS 8u /* of a graph; even, as they are in turn */
 /* The kernel also spares the host most of the launch. */
 #define NO_SLOWER 1.03
 
@@ -105,18 +105,42 @@ static gh_status call(gh_exchange *x, struct measure *m, gh_error *err)
     return gh_exchange_issue(x, &op, err);
 }
 
-static gh_status time_round(gh_exchange *x, struct measure *m, double *ns_p,
-                            gh_error *err)
+/* A graph of calls by the kind of the exchange. */
+static gh_status capture(gh_exchange *x, struct measure *m, void **exec_p,
+                         gh_error *err)
 {
-    gh_status status = GH_OK;
+    gh_status status = gh_device_capture_begin(x->dev, m->stream, err);
+    gh_status ended;
+    void *graph = NULL;
+    uint64_t nodes;
 
-    for (uint32_t i = 0; i < BEFORE + CALLS && status == GH_OK; i++) {
-        if (i == BEFORE) {
-            status = gh_device_event_record(x->dev, m->begun, m->stream, err);
-        }
-        if (status == GH_OK) {
-            status = call(x, m, err);
-        }
+    if (status != GH_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < CALLS && status == GH_OK; i++) {
+        status = call(x, m, err);
+    }
+    ended = gh_device_capture_end(x->dev, m->stream, &graph, &nodes,
+                                  status == GH_OK ? err : NULL);
+    status = status == GH_OK ? ended : status;
+    if (status == GH_OK) {
+        status = gh_device_instantiate(x->dev, graph, m->stream, exec_p, err);
+    }
+    gh_device_graph_destroy(x->dev, graph);
+    return status;
+}
+
+/* The ranks meet in a launch that is not timed. */
+static gh_status time_round(gh_exchange *x, struct measure *m, void *exec,
+                            double *ns_p, gh_error *err)
+{
+    gh_status status = gh_device_launch(x->dev, exec, m->stream, err);
+
+    if (status == GH_OK) {
+        status = gh_device_event_record(x->dev, m->begun, m->stream, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_launch(x->dev, exec, m->stream, err);
     }
     if (status == GH_OK) {
         status = gh_device_event_record(x->dev, m->ended, m->stream, err);
@@ -134,15 +158,18 @@ static gh_status time_kind(gh_exchange *x, struct measure *m,
                            const struct gh_exchange_ops *ops, uint64_t *ns_p,
                            gh_error *err)
 {
-    gh_status status = GH_OK;
     double least = 0, ns = 0;
+    void *exec = NULL;
+    gh_status status;
 
     x->ops = ops;
+    status = capture(x, m, &exec, err);
+    x->ops = &gh_exchange_auto;
     for (uint32_t i = 0; i < ROUNDS && status == GH_OK; i++) {
-        status = time_round(x, m, &ns, err);
+        status = time_round(x, m, exec, &ns, err);
         least = i == 0 || ns < least ? ns : least;
     }
-    x->ops = &gh_exchange_auto;
+    gh_device_exec_destroy(x->dev, exec);
     *ns_p = least > 0 ? (uint64_t)(least / CALLS) : 0;
     return status;
 }
@@ -187,20 +214,26 @@ static gh_status agree(gh_exchange *x, gh_status own, uint32_t n, uint64_t *ns,
     return status;
 }
 
+/* The size up to which the kernel saves most in all, so that one size that was
+ * disturbed decides nothing. */
 static uint64_t choose(gh_exchange *x, uint32_t n, const uint64_t *ns)
 {
+    double saved = 0, most = 0;
     uint64_t small = 0;
-    bool smaller = true;
 
     for (uint32_t i = 0; i < n; i++) {
-        smaller = smaller && (double)ns[2 * i + 1] <=
-                                 (double)ns[2 * i] * NO_SLOWER;
-        small = smaller ? bytes_of(i) : small;
+        const double copies = (double)ns[2 * i], kernel = (double)ns[2 * i + 1];
+
+        saved += copies > 0 ? NO_SLOWER - kernel / copies : 0;
+        if (saved >= most) {
+            most = saved;
+            small = bytes_of(i);
+        }
         gh_log_line(&x->log, GH_LOG_INFO,
                     "exchange: rank %u of %u: %llu bytes to each: copies %.1f "
                     "us, kernel %.1f us",
                     x->rank, x->n, (unsigned long long)bytes_of(i),
-                    (double)ns[2 * i] / 1000, (double)ns[2 * i + 1] / 1000);
+                    copies / 1000, kernel / 1000);
     }
     return small;
 }
@@ -231,6 +264,7 @@ gh_status gh_exchange_measure(gh_exchange *x, gh_error *err)
         return status;
     }
     x->exposed = false;
+    x->in_graphs = false;
     x->stats = before;
     x->stats.small_bytes = choose(x, n, ns);
     x->turn = 0;
