@@ -721,6 +721,8 @@ def main(folder: Path, rank: int, names) -> None:
     dist.init_process_group(
         BACKEND, init_method=f"file://{folder}/store", rank=rank,
         world_size=SIZE, timeout=datetime.timedelta(seconds=6 * SECONDS))
+    if rank == 1:  # ranks have had different groups, as those of Megatron
+        dist.new_group([rank], backend="gloo", use_local_synchronization=True)
     results = {}
     for name in names:
         start = time.monotonic()

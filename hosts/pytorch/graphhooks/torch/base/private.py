@@ -294,6 +294,26 @@ def collectives() -> int:
                for _, backend in gpu_groups())
 
 
+@contextlib.contextmanager
+def name_of_groups(name: str):
+    """Groups that only their ranks make get this name: torch counts what groups
+    the process has had for theirs, and Megatron's ranks, for one, have had
+    different ones.  To what torch counts they add nothing, as other ranks have
+    not made them."""
+    home = torch.distributed.distributed_c10d
+    found = getattr(home, "_hash_ranks_to_str", None)
+    if found is None:  # of a torch that has other names
+        yield
+        return
+    before = home._world.group_count
+    home._hash_ranks_to_str = lambda ranks: name
+    try:
+        yield
+    finally:
+        home._hash_ranks_to_str = found
+        home._world.group_count = before
+
+
 def gives_sparse(node) -> bool:
     """Whether a node of an embedding gives sparse gradients."""
     return bool(getattr(node, "_saved_sparse", False))

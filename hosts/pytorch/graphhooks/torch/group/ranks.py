@@ -152,14 +152,18 @@ class Circle:
     def open(self, owner) -> None:
         environment = os.environ.get("GRAPHHOOKS_TIMEOUT")
         seconds = environment or owner.options.get("timeout") or _SECONDS
-        self._key = torch.distributed.group.WORLD, *self.members, int(seconds)
+        world = torch.distributed.group.WORLD
+        self._key = world, *self.members, int(seconds)
         if self._key not in _made:
+            earlier = sum(key[:-1] == self._key[:-1] for key in _made)
+            name = f"graphhooks {earlier} of {self.members}"
             try:
-                _made[self._key] = torch.distributed.new_group(
-                    self.members, backend="gloo",
-                    use_local_synchronization=True,
-                    timeout=datetime.timedelta(seconds=int(seconds)),
-                    group_desc="graphhooks")
+                with private.name_of_groups(name):
+                    _made[self._key] = torch.distributed.new_group(
+                        self.members, backend="gloo",
+                        use_local_synchronization=True,
+                        timeout=datetime.timedelta(seconds=int(seconds)),
+                        group_desc="graphhooks")
             except Exception as failure:
                 raise Error("group: the ranks ask each other by gloo, and no "
                             "group of it can be made: "
