@@ -9,6 +9,7 @@
  */
 #include "kernels/kernels.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -248,28 +249,37 @@ void gh_stash_pages_ref(const struct gh_stash_pages *pages)
     struct gh_stash_record *record = at(pages->record);
     uint32_t *free_pages = list_of(state, sizeof(*state));
     uint32_t *list = list_of(record, sizeof(*record));
-    uint32_t rows, n, used;
+    uint32_t rows, n, used, *n_free;
+    bool spills = record->spills != 0;
 
-    memcpy(free_pages + state->n_free, list, record->n_pages * sizeof(*list));
-    state->n_free += record->n_pages;
+    n_free = spills ? &state->spill_free : &state->n_free;
+    memcpy(free_pages + (spills ? state->n_pages : 0) + *n_free, list,
+           record->n_pages * sizeof(*list));
+    *n_free += record->n_pages;
     state->missing -= record->missing;
-    record->rows = record->n_pages = record->missing = 0;
+    record->rows = record->n_pages = record->missing = record->spills = 0;
     if (pages->rows_most == 0) {
         return;
     }
     rows = rows_of(pages);
     n = rows / pages->page_rows + (rows % pages->page_rows != 0);
-    if (rows <= pages->rows_most && n <= state->n_free) {
-        state->n_free -= n;
-        memcpy(list, free_pages + state->n_free, n * sizeof(*list));
+    spills = n > state->n_free;
+    n_free = spills ? &state->spill_free : &state->n_free;
+    if (rows <= pages->rows_most && n <= *n_free) {
+        *n_free -= n;
+        memcpy(list, free_pages + (spills ? state->n_pages : 0) + *n_free,
+               n * sizeof(*list));
+        state->spilled += spills;
         record->rows = rows;
         record->n_pages = n;
+        record->spills = spills;
     } else {
         state->missing += n;
         state->refused++;
         record->missing = n;
     }
-    used = state->n_pages - state->n_free + state->missing;
+    used = state->n_pages - state->n_free + state->spill_pages -
+           state->spill_free + state->missing;
     state->most = used > state->most ? used : state->most;
 }
 
@@ -281,6 +291,7 @@ static void each_range(const struct gh_stash_rows *rows, void *sink,
 {
     struct gh_stash_record *record = at(rows->record);
     const uint32_t *list = list_of(record, sizeof(*record));
+    const uint64_t pool = record->spills != 0 ? rows->spill : rows->pool;
     uint64_t offset = 0;
 
     for (uint32_t k = 0; k < rows->n_parts; k++) {
@@ -290,8 +301,7 @@ static void each_range(const struct gh_stash_rows *rows, void *sink,
             const uint64_t first = (uint64_t)i * rows->page_rows;
             const uint64_t left = record->rows - first;
             const uint64_t n = left < rows->page_rows ? left : rows->page_rows;
-            const uint64_t page =
-                rows->pool + list[i] * rows->page_bytes + offset;
+            const uint64_t page = pool + list[i] * rows->page_bytes + offset;
             const uint64_t flat = part->rows + first * part->row_bytes;
 
             move(sink, rows->out ? flat : page, rows->out ? page : flat,
@@ -461,10 +471,12 @@ static void touch_pages(const softcuda_launch *launch, void *const *params,
         touch(sink, at(pages->count), sizeof(int32_t), SOFTCUDA_READ);
     }
     for (uint32_t i = 0; i < record->n_pages; i++) {
-        touch(sink, at(pages->pool + list[i] * pages->page_bytes),
+        touch(sink,
+              at((record->spills != 0 ? pages->spill : pages->pool) +
+                 list[i] * pages->page_bytes),
               pages->page_bytes, SOFTCUDA_DISCARD);
     }
-    room = (uint64_t)state->n_pages * sizeof(*list);
+    room = ((uint64_t)state->n_pages + state->spill_pages) * sizeof(*list);
     touch(sink, state, sizeof(*state) + room, SOFTCUDA_WRITE);
     touch(sink, record, sizeof(*record), SOFTCUDA_WRITE);
     if (pages->rows_most != 0) {

@@ -319,13 +319,16 @@ static __device__ void give_pages(struct gh_stash_state *state,
 {
     uint32_t *free_pages = (uint32_t *)(state + 1);
     const uint32_t n = record->n_pages;
+    const bool spills = record->spills != 0;
 
-    move_pages(free_pages + state->n_free, (uint32_t *)(record + 1), n);
+    move_pages(free_pages + (spills ? state->n_pages + state->spill_free
+                                    : state->n_free),
+               (uint32_t *)(record + 1), n);
     __syncthreads();
     if (threadIdx.x == 0) {
-        state->n_free += n;
+        *(spills ? &state->spill_free : &state->n_free) += n;
         state->missing -= record->missing;
-        record->rows = record->n_pages = record->missing = 0;
+        record->rows = record->n_pages = record->missing = record->spills = 0;
     }
     __syncthreads();
 }
@@ -337,26 +340,32 @@ static __device__ void take_pages(struct gh_stash_state *state,
 {
     const uint32_t *free_pages = (uint32_t *)(state + 1);
     const uint32_t n = rows / page_rows + (rows % page_rows != 0);
-    const uint32_t n_free = state->n_free;
+    const bool spills = n > state->n_free;
+    const uint32_t n_free = spills ? state->spill_free : state->n_free;
     const bool given = rows <= rows_most && n <= n_free;
 
     if (given) {
-        move_pages((uint32_t *)(record + 1), free_pages + (n_free - n), n);
+        move_pages((uint32_t *)(record + 1),
+                   free_pages + (spills ? state->n_pages : 0) + (n_free - n),
+                   n);
     }
     __syncthreads();
     if (threadIdx.x == 0) {
         uint32_t used;
 
         if (given) {
-            state->n_free = n_free - n;
+            *(spills ? &state->spill_free : &state->n_free) = n_free - n;
+            state->spilled += spills;
             record->rows = rows;
             record->n_pages = n;
+            record->spills = spills;
         } else {
             state->missing += n;
             state->refused++;
             record->missing = n;
         }
-        used = state->n_pages - state->n_free + state->missing;
+        used = state->n_pages - state->n_free + state->spill_pages -
+               state->spill_free + state->missing;
         state->most = used > state->most ? used : state->most;
     }
 }
@@ -424,6 +433,7 @@ gh_stash_rows(const struct gh_stash_rows rows)
         (const struct gh_stash_record *)rows.record;
     const uint32_t *list = (const uint32_t *)(record + 1);
     const uint32_t n_rows = record->rows, n_pages = record->n_pages;
+    const u64 pool = record->spills != 0 ? rows.spill : rows.pool;
 
     /* A piece of as many rows as a page has lies in one, in part or not. */
 #pragma unroll 1
@@ -438,7 +448,7 @@ gh_stash_rows(const struct gh_stash_rows rows)
             return;
         }
         if (i < n_pages) {
-            page = rows.pool + list[i] * rows.page_bytes;
+            page = pool + list[i] * rows.page_bytes;
         }
 #pragma unroll 1
         for (uint32_t k = 0; k < rows.n_parts; k++) {

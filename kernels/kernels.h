@@ -157,7 +157,8 @@ uint32_t gh_send_plan(struct gh_send *send);
  * back; one block.  gh_stash_rows copies rows into the pages of a record, or
  * out of them.  All launches on one state are ordered by the caller.
  *
- * A take that finds too few free pages takes none, and counts itself in
+ * A take that finds too few free pages takes all of its pages from the spill
+ * pool; if there are too few as well it takes none, and counts itself in
  * `refused`: its record then has no rows.  A take whose record has pages still
  * gives those back first.
  */
@@ -169,14 +170,16 @@ struct gh_stash_state {
     uint32_t n_pages, n_free;
     uint32_t missing; /* pages that records have been refused */
     uint32_t most;    /* in use and missing, at once */
-    uint32_t refused; /* takes */
-    uint32_t reserved[3];
-    /* uint32_t free[n_pages] follows; the last is taken first */
+    uint32_t refused, spilled; /* takes */
+    uint32_t spill_pages, spill_free;
+    /* uint32_t free[n_pages] follows, and then free[spill_pages] of the other
+     * pool; the last is taken first */
 };
 
 struct gh_stash_record {
     uint32_t rows; /* 0: none are kept */
-    uint32_t n_pages, missing, reserved;
+    uint32_t n_pages, missing;
+    uint32_t spills; /* 1: the pages are those of the spill pool */
     /* uint32_t pages[], of all rows at most */
 };
 
@@ -184,7 +187,8 @@ struct gh_stash_record {
 struct gh_stash_pages {
     uint64_t state, record;
     uint64_t count; /* int32_t, the rows that there are; 0: rows_most */
-    uint64_t pool, page_bytes; /* for the software device's reports */
+    uint64_t pool, page_bytes; /* for the software device's reports, */
+    uint64_t spill;            /* and the spill pool */
     uint32_t rows_most;        /* more are refused; 0: give back only */
     uint32_t page_rows;
 };
@@ -197,7 +201,7 @@ struct gh_stash_part {
 /* The only parameter of gh_stash_rows, passed by value.  A page holds page_rows
  * rows of the first part, then of the second, and so on. */
 struct gh_stash_rows {
-    uint64_t record, pool, page_bytes;
+    uint64_t record, pool, spill, page_bytes;
     uint64_t slice; /* by gh_stash_plan(): bytes of a part that a block copies */
     uint64_t page_rows;
     uint64_t rows_most; /* rows after the last up to here become 0; 0: stay */

@@ -19,11 +19,11 @@
  * Pushes and pops may be captured, and each launch then moves as many rows as
  * there are at that time.  Nothing waits on the host but gh_stash_end_step().
  *
- * A push that finds too few pages keeps nothing and writes nothing, and its pop
- * brings no rows: the results of the step are wrong.  gh_stash_end_step() says
- * so on all ranks, and the host then runs the step once more, with gradients
- * zeroed first, on the same data, eagerly and without the stash, before the
- * optimizer uses them.
+ * A push that finds too few pages, in spill_bytes too, keeps nothing and writes
+ * nothing, and its pop brings no rows: the results of the step are wrong.
+ * gh_stash_end_step() says so on all ranks, and the host then runs the step
+ * once more, with gradients zeroed first, on the same data, eagerly and without
+ * the stash, before the optimizer uses them.
  *
  * How many bytes of pages a run needs depends on its routing.  A stash that is
  * made without pages counts: the host runs steps without it, but pushes and
@@ -73,6 +73,11 @@ typedef struct gh_stash_desc {
     uint32_t reserved;  /* must be 0 */
     /* As gh_session_desc.environment.  Read during the call. */
     const char *const *environment;
+
+    /* Pinned memory of the host for pages, made with those of the device; 0:
+     * none.  A push that finds too few pages there is kept here, and the link
+     * to the host then carries its rows both ways. */
+    uint64_t spill_bytes;
 } gh_stash_desc;
 
 /**
@@ -228,6 +233,9 @@ typedef struct gh_stash_stats {
     uint64_t steps;
     uint64_t refused; /* pushes of this rank, in steps that have ended */
     uint64_t again;   /* steps that some rank had to run once more */
+    uint64_t spill_bytes; /* pinned, for pages */
+    uint64_t
+        spilled; /* pushes that were kept there, in steps that have ended */
 } gh_stash_stats;
 
 /**

@@ -34,6 +34,12 @@ static gh_status check_desc(const gh_stash_desc *desc, gh_error *err)
                        "%u, or 0",
                        (unsigned long long)desc->page_bytes, PAGE_UNIT);
     }
+    if (desc->spill_bytes / PAGE_UNIT > UINT32_MAX / 2) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_stash_desc.spill_bytes is %llu: give at most %llu",
+                       (unsigned long long)desc->spill_bytes,
+                       (unsigned long long)PAGE_UNIT * (UINT32_MAX / 2));
+    }
     return gh_check_all_ranks("gh_stash_desc", desc->rank,
                               desc->n_ranks > 0 ? desc->n_ranks : 1,
                               desc->comm != NULL || desc->gather != NULL, err);

@@ -317,16 +317,19 @@ gh_status gh_device_sends_launch(struct gh_device *dev, struct gh_sends *sends,
 /* Rows that are kept in pages.  A state has the free pages; it begins with these
  * words, of which those of the step, from `most` on, are the caller's to zero. */
 struct gh_stash_state_words {
-    uint32_t n_pages, n_free, missing, most, refused, reserved[3];
+    uint32_t n_pages, n_free, missing, most, refused, spilled;
+    uint32_t spill_pages, spill_free;
 };
-#define GH_STASH_STEP_BYTES 8u
-uint64_t gh_device_stash_state_bytes(uint32_t n_pages);
+#define GH_STASH_STEP_BYTES 12u
+/* Of the pages of both pools. */
+uint64_t gh_device_stash_state_bytes(uint64_t n_pages);
 /* A record says which pages hold the rows of a push.  It begins as zeros. */
 uint64_t gh_device_stash_record_bytes(uint32_t rows_most);
 #define GH_STASHING_TENSORS 16u
 struct gh_stashing {
     void *state, *record;
     void *pool; /* NULL: there are no pages, and pushes are only counted */
+    void *spill; /* pinned pages for pushes that find too few; or NULL */
     uint64_t page_bytes;
     uint32_t page_rows, rows_most;
     const void *count; /* int32_t on the device; NULL: rows_most */

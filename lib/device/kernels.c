@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct gh_stash_state_words) ==
                        sizeof(struct gh_stash_state) &&
                    offsetof(struct gh_stash_state_words, most) ==
                        offsetof(struct gh_stash_state, most) &&
-                   offsetof(struct gh_stash_state_words, reserved) ==
+                   offsetof(struct gh_stash_state_words, spill_pages) ==
                        offsetof(struct gh_stash_state, most) +
                            GH_STASH_STEP_BYTES,
                "the kernel's state is what the host reads");
@@ -240,7 +240,7 @@ gh_status gh_device_sends_launch(struct gh_device *dev, struct gh_sends *sends,
 
 /* ---- rows in pages ------------------------------------------------------- */
 
-uint64_t gh_device_stash_state_bytes(uint32_t n_pages)
+uint64_t gh_device_stash_state_bytes(uint64_t n_pages)
 {
     return sizeof(struct gh_stash_state) + n_pages * sizeof(uint32_t);
 }
@@ -260,6 +260,7 @@ static gh_status launch_pages(struct gh_device *dev,
                                     .record = (uintptr_t)to->record,
                                     .count = takes ? (uintptr_t)to->count : 0,
                                     .pool = (uintptr_t)to->pool,
+                                    .spill = (uintptr_t)to->spill,
                                     .page_bytes = to->page_bytes,
                                     .rows_most = takes ? to->rows_most : 0,
                                     .page_rows = to->page_rows };
@@ -274,11 +275,11 @@ static gh_status launch_rows(struct gh_device *dev,
 {
     struct gh_stash_rows rows = { .record = (uintptr_t)to->record,
                                   .pool = (uintptr_t)to->pool,
+                                  .spill = (uintptr_t)to->spill,
                                   .page_bytes = to->page_bytes,
                                   .page_rows = to->page_rows,
-                                  .rows_most = out && to->clears
-                                                   ? to->rows_most
-                                                   : 0,
+                                  .rows_most =
+                                      out && to->clears ? to->rows_most : 0,
                                   .out = out,
                                   .n_parts = to->n };
     void *params[] = { &rows };

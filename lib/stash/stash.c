@@ -38,6 +38,8 @@ struct gh_stash {
     void *state, *pool;                /* on the device; pool NULL: no pages */
     struct gh_stash_state_words *seen; /* pinned: the state as it was */
     uint32_t n_pages;
+    uint64_t spill_bytes; /* that were asked for */
+    void *spill;          /* pinned, once there are pages */
     bool captured;       /* graphs have the addresses */
     bool pushed;         /* since the last step ended */
     uint64_t said_bytes; /* needed, in the last line of the log */
@@ -50,7 +52,10 @@ struct gh_stash {
 static gh_status write_state(gh_stash *stash, void *state, uint32_t n_pages,
                              gh_error *err)
 {
-    const uint64_t bytes = gh_device_stash_state_bytes(n_pages);
+    const uint32_t n_spill =
+        n_pages > 0 ? (uint32_t)(stash->spill_bytes / stash->page_bytes) : 0;
+    const uint64_t bytes =
+        gh_device_stash_state_bytes((uint64_t)n_pages + n_spill);
     struct gh_stash_state_words *words;
     uint32_t *free_pages;
     gh_status status;
@@ -61,9 +66,13 @@ static gh_status write_state(gh_stash *stash, void *state, uint32_t n_pages,
     }
     memset(words, 0, sizeof(*words));
     words->n_pages = words->n_free = n_pages;
+    words->spill_pages = words->spill_free = n_spill;
     free_pages = (uint32_t *)(words + 1);
     for (uint32_t i = 0; i < n_pages; i++) {
         free_pages[i] = n_pages - 1 - i; /* the first page is taken first */
+    }
+    for (uint32_t i = 0; i < n_spill; i++) {
+        free_pages[n_pages + i] = n_spill - 1 - i;
     }
     status = gh_device_copy_back(stash->dev, state, words, bytes, NULL, err);
     if (status == GH_OK) {
@@ -88,9 +97,17 @@ static gh_status make_pages(gh_stash *stash, uint64_t bytes, gh_error *err)
                        (unsigned long long)stash->page_bytes);
     }
     status = gh_device_alloc(
-        stash->dev, gh_device_stash_state_bytes((uint32_t)n), &state, err);
+        stash->dev,
+        gh_device_stash_state_bytes(n + stash->spill_bytes / stash->page_bytes),
+        &state, err);
     if (status == GH_OK && n > 0) {
         status = gh_device_alloc(stash->dev, n * stash->page_bytes, &pool, err);
+    }
+    if (status == GH_OK && n > 0 && stash->spill_bytes > 0 &&
+        stash->spill == NULL) {
+        status = gh_device_host_alloc(stash->dev, stash->spill_bytes,
+                                      &stash->spill, err);
+        stash->stats.spill_bytes = stash->spill_bytes;
     }
     if (status == GH_OK) {
         status = write_state(stash, state, (uint32_t)n, err);
@@ -208,6 +225,7 @@ gh_status gh_stash_issue(gh_stash *stash, const gh_stash_op *op, bool pushes,
     to = (struct gh_stashing){ .state = stash->state,
                                .record = entry->record,
                                .pool = stash->pool,
+                               .spill = stash->spill,
                                .page_bytes = stash->page_bytes,
                                .page_rows =
                                    (uint32_t)(stash->page_bytes / row_bytes),
@@ -258,8 +276,10 @@ static void count_step(gh_stash *stash)
 
     stash->pushed = false;
     stats->steps++;
-    stats->held_bytes =
-        (uint64_t)(seen->n_pages - seen->n_free) * stash->page_bytes;
+    stats->held_bytes = (uint64_t)(seen->n_pages - seen->n_free +
+                                   seen->spill_pages - seen->spill_free) *
+                        stash->page_bytes;
+    stats->spilled += seen->spilled;
     stats->step_bytes = (uint64_t)seen->most * stash->page_bytes;
     if (stats->step_bytes > stats->most_bytes) {
         stats->most_bytes = stats->step_bytes;
@@ -336,7 +356,7 @@ gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *again_p,
         count_step(stash);
         mine[WORD_REFUSED] = stash->n_pages > 0 ? stash->seen->refused : 0;
         mine[WORD_WANTED] = stash->stats.step_bytes;
-        mine[WORD_BYTES] = stash->stats.bytes;
+        mine[WORD_BYTES] = stash->stats.bytes + stash->stats.spill_bytes;
     }
     mine[WORD_STATUS] = (uint64_t)(int64_t)own;
     status = gather(stash, mine, &all, own == GH_OK ? err : NULL);
@@ -448,6 +468,7 @@ static void end(gh_stash *stash, struct gh_comm_parting *parting)
     gh_device_free(stash->dev, stash->pool);
     gh_device_free(stash->dev, stash->state);
     gh_device_host_free(stash->dev, stash->seen);
+    gh_device_host_free(stash->dev, stash->spill);
     gh_comm_close(stash->comm, parting);
     free(stash->entries);
     free(stash);
@@ -505,6 +526,8 @@ gh_status gh_stash_open(struct gh_device *dev, const gh_stash_desc *desc,
     stash->n = desc->n_ranks > 1 ? desc->n_ranks : 1;
     stash->page_bytes = desc->page_bytes != 0 ? desc->page_bytes : PAGE_BYTES;
     stash->stats.page_bytes = stash->page_bytes;
+    stash->spill_bytes =
+        desc->spill_bytes / stash->page_bytes * stash->page_bytes;
     status = make_side(stash, desc, err);
     met = meet(stash, desc, &why);
     if (met == GH_OK) {

@@ -17,7 +17,8 @@ stashes()
     trains "$@" && [ "$(value again)" -eq 0 ] &&
         [ "$(value held_bytes)" -eq 0 ] &&
         [ "$(value bytes)" -gt 0 ] &&
-        [ "$(value most_bytes)" -le "$(value bytes)" ]
+        [ "$(value most_bytes)" -le \
+            "$(($(value bytes) + $(value spill_bytes)))" ]
     held=$?
     ok $held "$name: the same losses and weights, with rows in pages"
     [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
@@ -141,6 +142,15 @@ held=$?
 ok $held "one rank says so, once, with its numbers"
 [ $held -eq 0 ] || diag "$(head -n 3 "$scratch/err")"
 
+# With pages of the host for the rest, no step runs again.
+for more in "" "--sync-free" "--sync-free --ep 2 --pp 2 --stash 20K"; do
+    # shellcheck disable=SC2086 # words
+    stashes "spilled $more" GRAPHHOOKS_GRANULARITY=chunk -- $few \
+        --stash-spill 1M $more
+    [ "$(value spilled)" -gt 0 ]
+    ok $? "spilled $more: pages of the host's memory were used"
+done
+
 # The first step says what is needed; a later one that needs more runs again.
 trains -- --model moe --ranks 2 --ep 2 --stash 100% --microbatches 1,4 \
     --steps 4
@@ -170,6 +180,10 @@ done
 refuses "--model gpt has no layer of experts; take --model moe" --stash 120%
 refuses "--stash is for the modes with graphs" --model moe --stash 120% \
     --compare eager
+refuses "--stash-spill 1MB: expects BYTES" --model moe --stash 4M \
+    --stash-spill 1MB
+refuses "--stash-spill is for pages of a stash; add --stash" --model moe \
+    --stash-spill 1M
 refuses "--stash 4M and --streams" --model moe --stash 4M --streams 2
 refuses "--stash 4M and overlap" --model moe --stash 4M --ranks 2 --ep 2 \
     --compare eager,overlap

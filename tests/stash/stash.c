@@ -285,6 +285,58 @@ static void test_reserve(struct rank *r)
     gh_stash_destroy(stash);
 }
 
+/* Four entries of one page, two, one and one, in a stash of two: the second and
+ * the last go to the host's memory, whole. */
+static void test_spill(struct rank *r)
+{
+    static const int32_t rows[] = { 8, 10, 8, 3 };
+    gh_stash_desc desc = desc_of(r, 2);
+    gh_stash *stash = NULL;
+    gh_error err = { "" };
+    uint32_t entry, again = 77;
+
+    desc.spill_bytes = UINT64_MAX;
+    says_int(r, gh_stash_create(&desc, &stash, &err), GH_ERR_INVALID,
+             "no memory has so many pages: %.160s", err.text);
+    desc.spill_bytes = 3 * PAGE_BYTES + 100;
+    says_int(r, gh_stash_create(&desc, &stash, &err), GH_OK,
+             "a stash of two pages spills to three %.160s", err.text);
+    says_int(r, (long long)stats_of(stash).spill_bytes, 3 * PAGE_BYTES,
+             "whole pages of the host's memory");
+    for (int i = 0; i < 4; i++) {
+        gh_stash_add(stash, ROWS_MOST, &entry, NULL);
+    }
+    for (int step = 0; step < 3; step++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            set_count(r, rows[i]);
+            fill(r, r->send, RANK_FLOATS, 1000.0f * (float)(i + 1), 1);
+            move(r, stash, i, r->send, true, NULL);
+        }
+        for (uint32_t k = 0; k < 4; k++) {
+            const uint32_t i = step == 1 ? k : 3 - k;
+
+            move(r, stash, i, r->recv, false, NULL);
+            says(r, has_rows(r, 1000.0f * (float)(i + 1), (uint32_t)rows[i]),
+                 "step %d: entry %u comes back, from wherever", step, i);
+        }
+        gh_stash_end_step(stash, r->stream, &again, NULL);
+        says(r, again == 0, "and the step need not run again");
+    }
+    says_int(r, (long long)stats_of(stash).spilled, 3 * 2,
+             "two pushes of each step were spilled, and no more later");
+    says_int(r, (long long)stats_of(stash).most_bytes, 5 * PAGE_BYTES,
+             "a step needs the pages of both");
+    says_int(r, (long long)stats_of(stash).held_bytes, 0, "none is lost");
+
+    set_count(r, 32); /* four pages: neither has so many */
+    move(r, stash, 0, r->send, true, NULL);
+    move(r, stash, 0, r->recv, false, NULL);
+    gh_stash_end_step(stash, r->stream, &again, NULL);
+    says(r, again == 1 && has_rows(r, 0, 0),
+         "a push that fits in neither is refused");
+    gh_stash_destroy(stash);
+}
+
 /* Only the last rank has pushed, and all make room for as much. */
 static void test_reserve_together(struct rank *r)
 {
@@ -544,6 +596,7 @@ int main(void)
 {
     static const struct ranks_test alone[] = {
         { "reserve", test_reserve, false },
+        { "spill", test_spill, false },
         { "descriptions", test_descriptions, false },
         { "ops", test_ops, false },
         { "steps", test_steps, false },

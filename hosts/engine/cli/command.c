@@ -36,6 +36,7 @@ enum kind {
     KIND_MODES,
     KIND_DELAY,
     KIND_STASH,
+    KIND_BYTES,
     KIND_STREAM
 };
 
@@ -110,6 +111,8 @@ static const struct row table[] = {
       "what goes to the host in the modes with offload (all modules)" },
     { "--stash", KIND_STASH, 0, 0, 0, "N%|BYTES",
       "experts' rows in pages: N % of what the first step needs, or BYTES" },
+    { "--stash-spill", KIND_BYTES, RUN(spill_bytes), 0, 0, "BYTES",
+      "pinned memory of the host for pages that the stash lacks" },
     { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
@@ -324,11 +327,10 @@ static int set_delay(struct command *command, const struct row *row,
     return 0;
 }
 
-/* Reads pages by need, as 120%, or in bytes, as 4194304 or 4M. */
-static int set_stash(struct command *command, const char *value)
+/* Reads bytes, such as 4194304 or 4M. */
+static int set_bytes(const char *value, uint64_t *bytes)
 {
     static const char units[] = "KMG";
-    struct options *options = &command->options;
     const char *unit;
     char *end;
     unsigned long long number;
@@ -336,21 +338,42 @@ static int set_stash(struct command *command, const char *value)
     errno = 0;
     number = strtoull(value, &end, 10);
     unit = *end != '\0' ? strchr(units, *end) : NULL;
-    options->stash = value;
-    options->stash_bytes = options->stash_percent = 0;
-    if (errno != 0 || !starts_with_digit(value) || number == 0) {
+    if (errno != 0 || !starts_with_digit(value) || number == 0 ||
+        number >= UINT64_C(1) << 32) {
         return -1;
     }
-    if (strcmp(end, "%") == 0) {
-        options->stash_percent = (uint32_t)number;
-        return number >= 100 && number <= 10000 ? 0 : -1;
-    }
-    if (unit != NULL && end[1] == '\0' && number < UINT64_C(1) << 32) {
-        options->stash_bytes = (uint64_t)number << 10 * (unit - units + 1);
+    *bytes = (uint64_t)number;
+    if (unit != NULL && end[1] == '\0') {
+        *bytes <<= 10 * (unit - units + 1);
         return 0;
     }
-    options->stash_bytes = number;
     return *end == '\0' ? 0 : -1;
+}
+
+/* Reads pages by need, as 120%, or in bytes. */
+static int set_stash(struct command *command, const char *value)
+{
+    struct options *options = &command->options;
+    long percent;
+    char number[16];
+    const size_t n = strcspn(value, "%");
+
+    options->stash = value;
+    options->stash_bytes = options->stash_percent = 0;
+    if (value[n] == '\0') {
+        return set_bytes(value, &options->stash_bytes);
+    }
+    if (value[n + 1] != '\0' || n >= sizeof(number)) {
+        return -1;
+    }
+    memcpy(number, value, n);
+    number[n] = '\0';
+    if (!starts_with_digit(number) ||
+        whole_number(number, 100, 10000, &percent) != 0) {
+        return -1;
+    }
+    options->stash_percent = (uint32_t)percent;
+    return 0;
 }
 
 /* Whether a list such as a|b has the word. */
@@ -452,6 +475,8 @@ static int set_field(struct command *command, const struct row *row,
         return set_delay(command, row, value);
     case KIND_STASH:
         return set_stash(command, value);
+    case KIND_BYTES:
+        return set_bytes(value, field);
     case KIND_STREAM:
         command->options.legacy = strcmp(value, "legacy") == 0;
         return command->options.legacy || strcmp(value, "own") == 0 ? 0 : -1;

@@ -282,6 +282,11 @@ static int check_stash(const struct command *command, char *text,
     const struct options *options = &command->options;
     const char *what = NULL;
 
+    if (options->stash == NULL && options->spill_bytes > 0) {
+        snprintf(text, text_bytes,
+                 "--stash-spill is for pages of a stash; add --stash 200%%");
+        return -1;
+    }
     if (options->stash == NULL) {
         return 0;
     }

@@ -190,6 +190,12 @@ static void print_stash(const struct result *result)
                mode_name(result->mode), mib(stash->bytes),
                mib(stash->most_bytes), mib(stash->worst_bytes), stash->again,
                result->steps);
+        if (stash->spill_bytes != 0) {
+            printf("%s: stash: %" PRIu64 " pushes were kept in the host's "
+                   "memory, which has %.1f MiB for them\n",
+                   mode_name(result->mode), stash->spilled,
+                   mib(stash->spill_bytes));
+        }
     }
 }
 

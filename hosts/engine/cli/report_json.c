@@ -181,6 +181,8 @@ static void write_stash(struct json *json, const gh_stash_stats *stash)
     json_count(json, "worst_bytes", stash->worst_bytes);
     json_count(json, "refused", stash->refused);
     json_count(json, "again", stash->again);
+    json_count(json, "spill_bytes", stash->spill_bytes);
+    json_count(json, "spilled", stash->spilled);
     json_end(json, '}');
 }
 

@@ -82,6 +82,7 @@ struct options {
     const char *stash;    /* as it was given; NULL: no stash */
     uint64_t stash_bytes; /* of pages on each rank; or 0, and */
     uint32_t stash_percent; /* of what the first step needs */
+    uint64_t spill_bytes;   /* pinned, for pages that it lacks; 0: none */
     bool no_family; /* the library knows layers only by their kinds */
 };
 

@@ -132,6 +132,7 @@ static gh_status create(struct stasher *stasher, gh_error *err)
         .rank = ranks != NULL ? (uint32_t)ranks->rank : 0,
         .n_ranks = ranks != NULL ? (uint32_t)ranks->n : 1,
         .bytes = options->stash_bytes,
+        .spill_bytes = options->spill_bytes,
         .page_bytes = page_bytes(&trainer->model.config),
         .comm = ranks != NULL ? ranks->world.handle : NULL,
         .nccl = ranks != NULL ? ranks->nccl : NULL,

@@ -779,6 +779,7 @@ class gh_stash_desc(Structure):
         ("device", c_int32),
         ("reserved", c_uint32),
         ("environment", POINTER(c_char_p)),
+        ("spill_bytes", c_uint64),
     ]
 
 
@@ -814,6 +815,8 @@ class gh_stash_stats(Structure):
         ("steps", c_uint64),
         ("refused", c_uint64),
         ("again", c_uint64),
+        ("spill_bytes", c_uint64),
+        ("spilled", c_uint64),
     ]
 
 
