@@ -39,6 +39,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/megatron/hooks.py \
 	hosts/pytorch/graphhooks/megatron/names.py \
 	hosts/pytorch/graphhooks/megatron/offload.py \
+	hosts/pytorch/graphhooks/megatron/order.py \
 	hosts/pytorch/graphhooks/megatron/random.py \
 	hosts/pytorch/graphhooks/megatron/rope.py \
 	hosts/pytorch/graphhooks/megatron/schedule.py \

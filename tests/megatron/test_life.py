@@ -538,3 +538,13 @@ def test_experts_alone_are_in_evaluation(scope):
 
     two = compare(train, "moe", scope)
     assert two.stats["replays"] > 0
+
+
+@pytest.mark.parametrize("word, says", [
+    ("auto", "the config is without overlap_moe_expert_parallel_comm: set"),
+    ("best", "overlap is 'best'; there are off, fixed, auto")])
+def test_an_order_without_an_overlap_is_refused(word, says):
+    run = Training("moe")
+    with pytest.raises(graphhooks.Error, match=says):
+        run.attach("attn", overlap=word)
+    assert not any(layer.cuda_graphs for layer in run.core.decoder.layers)

@@ -72,6 +72,10 @@ SLOTS = {
     "offload, 1F1B": [[2], [1]], "offload, interleaved": [[4, 2], [3, 1]],
     "offload, overlap": [[2]] * 2,
     "all at once": [[4, 2]] * 4,
+    "order off": [[1]] * 2, "order fixed": [[2]] * 2, "order auto": [[2]] * 2,
+    "order auto, delayed weights": [[2]] * 2,
+    "order auto, dense layers between": [[2]] * 2,
+    "order auto, interleaved": [[4, 2]] * 4,
     "overlap, interleaved": [[4, 2]] * 4,
 }
 
@@ -109,7 +113,7 @@ def ran(folder: Path, cases: str, size: int, killed: int = -1) -> dict:
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 14), ("pieces", 2, 6), ("partitions", 4, 2),
     ("stages", 2, 6),
-    ("offload", 2, 3), ("four", 4, 6)])
+    ("offload", 2, 3), ("order", 2, 5), ("four", 4, 7)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():
@@ -125,7 +129,7 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
             assert [("max_slots is 1, and the schedule has up to 2" in
                      rank["explained"]) for rank in ranks] == [True, False]
             continue
-        assert known in (SLOTS[case], []), case
+        assert known in (SLOTS[case], []) or case == "order off", case
     assert len(found) == count
     for case, kept in ("slower on one rank", False), ("faster on all", True):
         for rank in found.get(case, ()):
@@ -134,6 +138,12 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     several = found.get("contexts of several sizes", ())
     assert all(rank["banks"] == [2] for rank in several)
     of_own_groups(found)
+    for case in [case for case in found if case.startswith("order")]:
+        one, *others = (rank["overlap"] for rank in found[case])
+        assert one["runs"] and (one["waits"] > 0) == (case != "order off")
+        assert (one["predicted_ns"] > 0) == ("auto" in case)
+        # All ranks that exchange tokens take one order.
+        assert others[0]["predicted_ns"] == one["predicted_ns"]
     for case in "offload, 1F1B", "offload, interleaved", "offload, overlap", \
             "all at once":
         assert all(rank["moved"][0] > 0 for rank in found.get(case, ()))

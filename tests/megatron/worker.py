@@ -61,6 +61,7 @@ def trained(divided, kind, scope, counts=COUNTS, graphs=2, **how) -> dict:
             "warmup": graphs * sum(two.stats["eager_calls"].values()),
             "replays": two.stats["replays"],
             "recordings": two.stats["recordings"], "layers": len(layers),
+            "overlap": two.stats.get("overlap"),
             "moved": [c["offload"]["out_bytes"] for c in two.stats["chunks"]
                       if "offload" in c],
             "schedule": two.stats["schedule"], "explained": two.explained,
@@ -315,6 +316,17 @@ CASES = {
             EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
             delay_wgrad_compute=True, **OVERLAP)},
     "killed": {"killed": killed},
+    "order": {
+        **{f"order {word}": lambda word=word: trained(
+            EXPERTS, "moe", EXCHANGING, [3, 4] * 3, attach={"overlap": word},
+            **OVERLAP) for word in ("off", "fixed", "auto")},
+        "order auto, delayed weights": lambda: trained(
+            EXPERTS, "moe", EXCHANGING, [3, 4] * 3, graphs=3, wrap=late,
+            delay_wgrad_compute=True, attach={"overlap": "auto"}, **OVERLAP),
+        "order auto, dense layers between": lambda: trained(
+            EXPERTS, "moe", "attn", [3, 4] * 3, attach={"overlap": "auto"},
+            num_layers=4, moe_layer_freq=[0, 1, 0, 1], mtp_num_layers=1,
+            **OVERLAP)},
     "offload": {
         **{f"offload, {schedule}": lambda parts=parts, counts=counts: trained(
             parts, "dense", "attn", counts, num_layers=16, attach=MOVED)
@@ -366,6 +378,10 @@ CASES = {
         "two stages, parts of a sequence": lambda: trained(
             {**CHUNKS, **TENSOR}, "dense", "", ROUND, **TENSOR,
             sequence_parallel=True, wrap=finalized()),
+        "order auto, interleaved": lambda: trained(
+            {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6] * 3, graphs=3,
+            wrap=late, delay_wgrad_compute=True, attach={"overlap": "auto"},
+            **OVERLAP),
         "overlap, interleaved": lambda: trained(
             {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6, 4],
             **OVERLAP)},

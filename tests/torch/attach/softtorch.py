@@ -209,7 +209,7 @@ class _Stream:
         self._is_own = handle is None
         self._work: list = []  # copies and waits
         self._done = 0  # how many of all that were ever there
-        self._defer = None
+        self._defers: list = []  # of each time that it is the current one
 
     def query(self) -> bool:
         return True
@@ -265,13 +265,12 @@ class _Stream:
 
     def enter(self) -> None:
         if self._is_own:
-            self._defer = _Defer(self)
-            self._defer.__enter__()
+            self._defers.append(_Defer(self))
+            self._defers[-1].__enter__()
 
     def leave(self) -> None:
-        if self._defer is not None:
-            self._defer.__exit__(None, None, None)
-            self._defer = None
+        if self._defers:
+            self._defers.pop().__exit__(None, None, None)
 
 
 _pinned: set = set()  # addresses

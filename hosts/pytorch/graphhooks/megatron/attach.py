@@ -12,7 +12,7 @@ import torch
 
 from ..errors import Error
 from ..torch import attach as attach_torch
-from . import environment, names as megatron_names
+from . import environment, names as megatron_names, order
 from .chunk import Whole
 from .fp8 import Quantization
 from .gradients import add_in_graphs
@@ -44,6 +44,9 @@ def attach(model_chunks, config=None, scope=None, offload=None, **options):
     is slower than eager has no graphs from then on.
     ``offload``: Megatron's names of what goes to the host's memory and comes
     back, "core_attn,attn_proj"; by default what ``config`` offloads.
+    ``overlap``: "fixed" or "auto" where the config overlaps exchanges of
+    experts: the library's order of forward and backward nodes in the place of
+    Megatron's; "auto" by measured times, the same on all ranks.
     ``options``: as graphhooks.attach; each chunk has a session of its own.
     With ``granularity="chunk"`` all layers of a chunk are one segment.
 
@@ -115,6 +118,9 @@ class Attached:
         self.chunks: list = []  # of graphhooks.attach, one for each
         self._notes = environment.notes_of(config)
         self._quantization = None
+        options = dict(options)
+        word = options.pop("overlap", None)
+        self._order = None
         self.schedule = Schedule(names, config, len(chunks))
         self._notes += self.schedule.notes(options)
         try:
@@ -133,6 +139,9 @@ class Attached:
                            i if len(chunks) > 1 else None,
                            self.schedule.options(i, options))
             self._note_words(names, chunks)
+            self._order = order.of(names, config, word, [
+                [layer for name, layer in layers_of(names, chunk)
+                 if not name.startswith("vision")] for chunk in chunks])
         except BaseException:
             self._take_back()
             raise
@@ -226,6 +235,8 @@ class Attached:
                     _add(total.setdefault(key, {}), value)
                 elif isinstance(value, list):  # a row for each scope
                     total[key] = total.get(key, []) + value
+        if self._order is not None:
+            total["overlap"] = self._order.stats()
         return {**total, "chunks": each, "schedule": self.schedule.slots}
 
     def explain(self) -> str:
@@ -293,6 +304,8 @@ class Attached:
             hooks.put_back()
         if self._offloading is not None:
             self._offloading.put_back()
+        if self._order is not None:
+            self._order.put_back()
         self._seams, self._hooks, self._offloading = [], [], None
         self._settings.put_back()
 

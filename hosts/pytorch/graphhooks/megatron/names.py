@@ -46,6 +46,9 @@ _NAMES = {
         "get_tensor_and_data_parallel_group",
         "get_pipeline_model_parallel_rank"),
     "megatron.core.utils": ("get_attr_wrapped_model",),
+    "megatron.core.pipeline_parallel.utils": ("get_comm_stream",),
+    "megatron.core.models.common.model_chunk_schedule_plan": (
+        "TransformerModelChunkSchedulePlan.run",),
 }
 
 
