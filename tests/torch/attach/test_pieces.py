@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
+import torch.utils.checkpoint
 from models import (COUNTS, LAYERS, WIDTH, Attention, Block, F, Mlp, Model,
                     nn, torch)
 
@@ -250,3 +251,26 @@ def test_a_backward_that_waits_leaves_the_others(pair):
     refused = run.attached.stats()["refused"]
     assert {*refused} == {f"layers.{i}.attn" for i in range(LAYERS)}
     assert run.attached.stats()["replays"] > 0
+
+
+class Checkpointed(Block):
+    """As transformers has its layers with gradient checkpointing on: the call
+    around the forward is a part of the module."""
+
+    def __init__(self) -> None:
+        super().__init__(0.1, 0.1)
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(super().forward, x,
+                                                 use_reentrant=False)
+
+
+@pytest.mark.parametrize("grain", ["layer", "chunk"])
+def test_what_is_checkpointed_and_draws_has_graphs(pair, grain):
+    run = pair(lambda r: r.steps(MANY), grain=grain, make=Checkpointed,
+               judge=False)
+    assert names(run) == [f"layers.{i}.{p}" for i in range(LAYERS)
+                          for p in ("attn", "mlp")]
+    count(run, eager=("refused", "checkpoint"))
+    assert "as checkpointing inside it keeps the state of random numbers, " \
+        "graphs have attn, mlp alone" in run.attached.explain()

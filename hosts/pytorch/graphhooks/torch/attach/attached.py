@@ -75,7 +75,7 @@ class Attached(Owner):
         self._given = weakref.ref(model), layers, options
         self._renewals = 0
         self._apart: dict = {}  # layers that no graph has with others, and why
-        self._split: dict = {}  # those whose pieces have graphs, and these
+        self._split: dict = {}  # those whose pieces have graphs, in words
         self._past: dict = {}  # counts of the sessions before this one
         self._attach(model, layers, **options)
 
@@ -232,8 +232,9 @@ class Attached(Owner):
                         for layer in self.layers)
 
     def may_split(self, segment) -> bool:
-        """It waits for the device, and some of it may not."""
-        if None in (segment.waits, segment.refused) or self.has_words:
+        """It is no graph, as it waits for the device, and some of it may
+        be."""
+        if None in (segment.splits, segment.refused) or self.has_words:
             return False
         modules = [site.module for site in segment.sites]
         return len({*map(type, modules)}) > 1 or any(
@@ -244,17 +245,16 @@ class Attached(Owner):
         for segment in self.segments:
             if not self.may_split(segment):
                 continue
+            why, where = segment.splits
             if len(segment.sites) > 1:
-                self._apart.update((site.name, f"{segment.name} waits for the "
-                                    "device") for site in segment.sites)
-                said = "waits for the device, so each of its layers has " \
-                    "graphs of its own"
+                self._apart.update((site.name, f"{segment.name}: {why}")
+                                   for site in segment.sites)
+                said = f"{why}, so each of its layers has graphs of its own"
             else:
                 site = segment.sites[0]
-                found = tuple(pieces.of(site.module, self._known))
-                self._split[site.name] = found
-                said = pieces.words(found)
-            self.notices.instead(segment.name, f"{said}: {segment.waits}")
+                said = self._split[site.name] = pieces.words(
+                    pieces.of(site.module, self._known), why)
+            self.notices.instead(segment.name, said + where)
 
     def _renew(self) -> None:
         """Attached anew, as the layers are now.  Passes of before find an
@@ -453,10 +453,10 @@ class Attached(Owner):
                  + f"; eagerly: {why}" * bool(why)]
         lines += [f"{why}, so each of its layers has graphs of its own"
                   for why in dict.fromkeys(self._apart.values())]
-        for found in dict.fromkeys(self._split.values()):
-            names = [n for n, each in self._split.items() if each == found]
+        for said in dict.fromkeys(self._split.values()):
+            names = [n for n, each in self._split.items() if each == said]
             lines += [names[0] + f" and {len(names) - 1} more" * (
-                len(names) > 1) + f": {pieces.words(found)}"]
+                len(names) > 1) + f": {said}"]
         if self._renewals:
             lines += ["attached anew, as parameters, buffers or submodules "
                       "were replaced, moved or frozen: "

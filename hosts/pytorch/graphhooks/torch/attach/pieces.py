@@ -2,6 +2,7 @@
 does that counts the tokens of each on the host.
 
 The layer is no graph as a whole then, and neither is what holds its experts.
+The same holds for one that checkpoints what draws random numbers.
 Its attention or mixer is one, its router is, and so are experts that all
 tokens have; they are found by their names, or by what parts= says of a class.
 
@@ -55,9 +56,9 @@ def _at(module, path: str):
     return module if isinstance(module, torch.nn.Module) else None
 
 
-def words(found) -> str:
-    return ("as it waits for the device, graphs have "
-            f"{', '.join(found)} alone, and the rest runs eagerly")
+def words(found, why: str) -> str:
+    return (f"as {why}, graphs have {', '.join(found)} alone, and the rest "
+            "runs eagerly")
 
 
 def of(module, known: dict) -> dict:

@@ -104,12 +104,18 @@ _recording = _Recording()
 _get_device_states = torch.utils.checkpoint.get_device_states
 
 
+class Keeps(Unfit):
+    """Of who checkpoints what draws: not of that itself."""
+
+    about = "checkpointing inside it keeps the state of random numbers"
+
+
 def _device_states(*args):
     """torch's own, but in a recording of this thread."""
     if _recording.draws is _NOTHING:
         return _get_device_states(*args)
     if _recording.draws is not False:
-        raise Unfit("checkpointing inside it keeps the state of random "
+        raise Keeps("checkpointing inside it keeps the state of random "
                     "numbers that it draws, which a capture cannot: attach "
                     "with granularity=\"part\", scope=\"attn,mlp\", whose "
                     "graphs are of what is checkpointed")

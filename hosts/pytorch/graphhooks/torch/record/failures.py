@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from ..base.tree import Unfit
+from .checkpoint import Keeps
 
 # Files of torch's and of ours.
 _NOT_THEIRS = (os.path.dirname(torch.__file__) + os.sep,
@@ -24,6 +25,8 @@ _LEAF = "a leaf Variable that requires grad"
 _WAITS = ("not permitted when stream is capturing",
           "during CUDA graph capture unless the CPU tensor is pinned")
 
+
+_WAITING = "it waits for the device"
 
 # What they say of work in a capture that something has ended before.
 _ENDED = "failed due to a previous error during capture"
@@ -42,6 +45,8 @@ def sentence(segment, failure) -> str:
     """What the modules have raised, and where: in the last of their files."""
     why = str(failure).split("\n", 1)[0]
     if isinstance(failure, Unfit):
+        if isinstance(failure, Keeps):
+            segment.splits = failure.about, ""
         return why
     if is_spoilt(failure):
         return SPOILT + ", and has done so twice" * segment.has_failed
@@ -65,7 +70,7 @@ def sentence(segment, failure) -> str:
     error = f"{type(failure).__name__}: {why}{place}"
     if not waits:
         return error
-    segment.waits = error
+    segment.splits = _WAITING, f": {error}"
     return ("it waits for the device, as .item() or a copy to the CPU does, "
             f"and a graph cannot: {_remedy(segment, failure)}: {error}")
 

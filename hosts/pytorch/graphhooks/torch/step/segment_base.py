@@ -28,7 +28,8 @@ class Called(Planned):
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.writes = False  # buffers, as eager passes did
         self.broken = None  # why its modules are not called in a row
-        self.waits: str | None = None  # where its modules do, for the device
+        # Why it is none itself, if its pieces may be graphs, and where.
+        self.splits: tuple | None = None
         self._look = None  # the owner's last look at torch's switches
 
     def switches(self) -> tuple:
