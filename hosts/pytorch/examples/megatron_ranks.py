@@ -54,7 +54,9 @@ class Row:
 
     name: str
     kind: str
-    modes: tuple  # scope:WORDS for another scope than the kind's
+    # scope:WORDS for another scope than the kind's, scope@auto for exchanges in
+    # the order of attach(overlap="auto").
+    modes: tuple
     ways: dict = field(default_factory=dict)  # fields of Shape
     base: str = ""  # another row, whose eager one it is to be faster than
 
@@ -74,7 +76,9 @@ def _rows() -> list[Row]:
     four = dict(pipeline=4)
     experts = dict(ranks_of_experts=2)
     overlap = dict(**experts, overlap=True)
-    subsets = ("te", "scope", "scope:attn", "scope:attn,moe_router")
+    subsets = ("te", "scope", "scope@auto", "scope:attn",
+               "scope:attn,moe_router")
+    ordered = ("te", "scope", "scope@auto")
     return [
         Row("PP2", "dense", _WHOLE, two),
         Row("PP2 VPP2", "dense", _WHOLE, dict(**two, chunks=2)),
@@ -92,13 +96,13 @@ def _rows() -> list[Row]:
         Row("PP2 VPP2 MoE", "moe", _PARTS, dict(**two, chunks=2)),
         Row("EP2 capacity", "moe_pad", ("te", "layer", "chunk"), experts),
         Row("EP2 MLA", "mla_moe", _PARTS, experts),
-        Row("EP2 MLA overlap", "mla_moe", _PARTS, overlap, "EP2 MLA"),
+        Row("EP2 MLA overlap", "mla_moe", ordered, overlap, "EP2 MLA"),
         # Four ranks.
         Row("PP2 VPP2 EP2", "moe", _PARTS,
             dict(**two, chunks=2, **experts)),
         Row("PP2 VPP2 EP2 overlap", "moe", subsets,
             dict(**two, chunks=2, **overlap), "PP2 VPP2 EP2"),
-        Row("PP2 VPP2 EP2 MLA overlap delayed weights", "mla_moe", _PARTS,
+        Row("PP2 VPP2 EP2 MLA overlap delayed weights", "mla_moe", ordered,
             dict(**two, chunks=2, **overlap, delay=True)),
         Row("PP4", "dense", _WHOLE, four),
         Row("PP4 VPP2", "dense", _WHOLE, dict(**four, chunks=2)),
@@ -218,6 +222,7 @@ def loop(run: common.Run, training, args, world, text) -> None:
 
 def train(run: common.Run, args, row: Row, world, text) -> None:
     mode, _, scope = run.name.partition(":")
+    mode, _, order = mode.partition("@")
     shape = shape_of(args, row)
     if scope:
         shape = dataclasses.replace(shape, scope=scope)
@@ -227,7 +232,8 @@ def train(run: common.Run, args, row: Row, world, text) -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(world.device)
     training = megatron.Megatron(
-        shape, mode, world.device, number=args.seed, rate=args.rate)
+        shape, mode, world.device, number=args.seed, rate=args.rate,
+        **({"overlap": order} if order else {}))
     try:
         if mode in megatron.HOOKED:
             training.graphs.make()
@@ -279,6 +285,7 @@ def said_of(args, run: common.Run, first: common.Run) -> dict:
                      "tensors": len(run.weights)}}
     stats = {n: run.stats.get(n) for n in (
         "recordings", "replays", "eager_calls", "refused")}
+    stats["order"] = run.stats.get("overlap")
     stats["slots"] = [c["slots"] for c in run.stats.get("chunks", ())]
     return {**found, **stats}
 
@@ -302,7 +309,8 @@ def together(each: list[dict], tokens: int) -> dict:
         "final_loss": losses and sum(losses) / len(losses),
         "compared": [one["compared"] for one in each],
         **{n: [one[n] for one in each] for n in (
-            "recordings", "replays", "eager_calls", "refused", "slots")}}
+            "recordings", "replays", "eager_calls", "refused", "slots",
+            "order")}}
 
 
 # ---- rows ------------------------------------------------------------------
