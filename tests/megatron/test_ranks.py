@@ -34,10 +34,10 @@ def ranks(tmp_path):
     """Its status, what it says, and the lines of results that are whole."""
     out = tmp_path / "out.jsonl"
 
-    def run(*arguments, starts=0, **environment):
+    def run(*arguments, starts=0, size=2, **environment):
         process = subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", "--standalone",
-             "--nproc-per-node", "2", "--max-restarts", str(starts),
+             "--nproc-per-node", str(size), "--max-restarts", str(starts),
              str(STARTER), "--out", str(out), *_SMALL, *arguments],
             env={**os.environ, **environment}, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -96,3 +96,15 @@ def test_what_all_ranks_refuse_is_said(ranks):
     status, said, found = ranks("--only", "TP2 SP EP2,PP2 MLA MoE")
     assert "TP2 SP EP2: left out: Megatron's local spec" in said
     assert "PP2 MLA MoE: left out: Megatron's local spec" in said
+
+
+def test_the_distributed_optimizer_under_a_pipeline(ranks):
+    """Parameters are gathered, and gradients scattered, beside the others."""
+    row = "PP2 VPP2 DP2 distributed optimizer"
+    status, said, found = ranks("--only", row, size=4)
+    assert status == 0, said
+    for mode in "layer", "chunk":
+        one = found[row, mode]
+        assert one["equal"] and one["refused"] == [{}] * 4
+        assert all(e.keys() == {"warmup"} for e in one["eager_calls"])
+        assert all(one["replays"])
