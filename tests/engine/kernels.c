@@ -470,6 +470,40 @@ static void check_gelu(int n)
     device_free(&dev, d);
 }
 
+/* Three rows of 100 columns, of ten. */
+static void check_gelu_rows(void)
+{
+    const int n = 1000, there = 300;
+    float *x = floats((size_t)n), *y = floats((size_t)n);
+    float *d = floats((size_t)n), *all = floats((size_t)n);
+    float *y0 = copy_of(y, (size_t)n), *d0 = copy_of(d, (size_t)n);
+    int *rows = tokens_below(1, 1);
+    int wrong = 0;
+
+    *rows = 3;
+    LAUNCH(&queue, gelu_forward, gelu_args,
+           blocks_of((size_t)n, gelu_forward_threads), .x = x, .y = all,
+           .n = n);
+    LAUNCH(&queue, gelu_forward, gelu_args,
+           blocks_of((size_t)n, gelu_forward_threads), .x = x, .y = y,
+           .rows = rows, .cols = 100, .n = n);
+    LAUNCH(&queue, gelu_backward, gelu_backward_args,
+           blocks_of((size_t)n, gelu_backward_threads), .x = x, .d = d,
+           .rows = rows, .cols = 100, .n = n);
+    for (int i = 0; i < n; i++) {
+        wrong += memcmp(&y[i], i < there ? &all[i] : &y0[i], sizeof(*y)) != 0;
+        wrong += i >= there && memcmp(&d[i], &d0[i], sizeof(*d)) != 0;
+    }
+    is_int(wrong, 0, "GELU of the rows that there are leaves the others");
+    free(y0);
+    free(d0);
+    device_free(&dev, x);
+    device_free(&dev, y);
+    device_free(&dev, d);
+    device_free(&dev, all);
+    device_free(&dev, rows);
+}
+
 static void check_adamw(void)
 {
     const int n = 300, n_decay = 200;
@@ -883,6 +917,7 @@ int main(void)
     check_sums(77, 65);
     check(2e-5, "sums of columns");
     check_gelu(1000);
+    check_gelu_rows();
     check(2e-6, "GELU and its gradient");
     check_experts();
     check_turn(1, 1, 1, 1, 2);

@@ -511,7 +511,7 @@ KERNEL(gelu_forward, gelu_args)
     {
         const int i = GLOBAL_INDEX(gelu_forward_threads);
 
-        if (i < k.n) {
+        if (i < (k.rows != NULL ? *k.rows * k.cols : k.n)) {
             const float x = k.x[i];
             const float t = tanhf(GELU_TURN * (x + GELU_CUBE * x * x * x));
 
@@ -526,7 +526,7 @@ KERNEL(gelu_backward, gelu_backward_args)
     {
         const int i = GLOBAL_INDEX(gelu_backward_threads);
 
-        if (i < k.n) {
+        if (i < (k.rows != NULL ? *k.rows * k.cols : k.n)) {
             const float x = k.x[i];
             const float t = tanhf(GELU_TURN * (x + GELU_CUBE * x * x * x));
             const float dt =

@@ -71,6 +71,34 @@ static void preprocess_forward(const struct work *work,
            .slots = config_slots(config));
 }
 
+/* The activation of all rows, or of those that the device knows to be there. */
+static void experts_gelu(const struct work *work,
+                         const struct moe_buffers *buffers, bool forward)
+{
+    const struct config *config = &work->model->config;
+    const int n = config_blocks(config), inner = config_expert(config);
+    const int rows = dispatch_all_rows(work, buffers) / n;
+    const int count = rows * inner;
+
+    for (int i = 0; i < n && count > 0; i++) {
+        const size_t at = (size_t)i * (size_t)count;
+        const int *here =
+            config_sync_free(config) ? buffers->rank_rows + i : NULL;
+
+        if (forward) {
+            LAUNCH(&work->queue, gelu_forward, gelu_args,
+                   blocks_of((size_t)count, gelu_forward_threads),
+                   .x = buffers->wide + at, .y = buffers->gelu + at,
+                   .rows = here, .cols = inner, .n = count);
+        } else {
+            LAUNCH(&work->queue, gelu_backward, gelu_backward_args,
+                   blocks_of((size_t)count, gelu_backward_threads),
+                   .x = buffers->wide + at, .d = buffers->d_wide + at,
+                   .rows = here, .cols = inner, .n = count);
+        }
+    }
+}
+
 static void experts_forward(const struct work *work,
                             const struct moe_weights *weights,
                             const struct moe_buffers *buffers)
@@ -88,8 +116,7 @@ static void experts_forward(const struct work *work,
                                              .k = c });
     dispatch_clear(work, buffers, SAVED_MOE_ACT, buffers->wide, inner);
     dispatch_clear(work, buffers, SAVED_MOE_ACT, buffers->gelu, inner);
-    gelu_forward(work, buffers->wide, buffers->gelu,
-                 (size_t)dispatch_all_rows(work, buffers) * (size_t)inner);
+    experts_gelu(work, buffers, true);
     experts_product(work, buffers,
                     &(const struct product){ .form = GEMM_NN,
                                              .a = buffers->gelu,
@@ -222,8 +249,7 @@ static void experts_dgrad(const struct work *work,
                                              .c = buffers->d_wide,
                                              .n = inner,
                                              .k = c });
-    gelu_backward(work, buffers->wide, buffers->d_wide,
-                  (size_t)dispatch_all_rows(work, buffers) * (size_t)inner);
+    experts_gelu(work, buffers, false);
     experts_product(work, buffers,
                     &(const struct product){ .form = GEMM_NT,
                                              .a = buffers->d_wide,
