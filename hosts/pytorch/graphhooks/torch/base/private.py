@@ -205,6 +205,16 @@ def without_hooks(hooks):
             each.update(found)
 
 
+def collector_of_outputs():
+    """What transformers' hooks ask whether anybody wants outputs; None: it is
+    not at work."""
+    return getattr(sys.modules.get(CAPTURING), "_active_collector", None)
+
+
+def forward_hooks_of(module) -> list:
+    return list(module._forward_hooks.values())
+
+
 def _is_idle(hook) -> bool:
     """One of transformers, which keeps an output for who asks for it, as with
     output_hidden_states, and stays when nobody does any more."""
@@ -296,10 +306,10 @@ def collectives() -> int:
 
 @contextlib.contextmanager
 def name_of_groups(name: str):
-    """Groups that only their ranks make get this name: torch counts what groups
-    the process has had for theirs, and Megatron's ranks, for one, have had
-    different ones.  To what torch counts they add nothing, as other ranks have
-    not made them."""
+    """Groups that only their ranks make get this name.  By itself torch counts
+    the groups that the process has had for it, and Megatron's ranks, for one,
+    have had different ones.  What torch counts stays as it was, as other ranks
+    have not made them."""
     home = torch.distributed.distributed_c10d
     found = getattr(home, "_hash_ranks_to_str", None)
     if found is None:  # of a torch that has other names

@@ -11,8 +11,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import sys
-
+from ..base import private
 from ..base.names import CAPTURING
 
 WORD = "collected outputs"  # the argument, which no forward has
@@ -60,7 +59,7 @@ class Collected:
 
     def _hooks(self, asked):
         for module in self._inner:
-            for hook in module._forward_hooks.values():
+            for hook in private.forward_hooks_of(module):
                 if getattr(hook, "__module__", None) == CAPTURING:
                     names = dict(zip(hook.__code__.co_freevars,
                                      hook.__closure__ or ()))
@@ -101,6 +100,5 @@ def _keeper(kept: list, index):
 
 
 def of(site):
-    home = sys.modules.get(CAPTURING)
-    collector = getattr(home, "_active_collector", None)
+    collector = private.collector_of_outputs()
     return None if collector is None else Collected(site, collector)
