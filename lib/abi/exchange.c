@@ -206,7 +206,8 @@ gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
                        "gh_exchange_all_to_all: %s is NULL",
                        x == NULL ? "x" : "op");
     }
-    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_all_to_all", err);
+    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_all_to_all",
+                              err);
     if (status != GH_OK) {
         return status;
     }
@@ -245,7 +246,8 @@ gh_status gh_exchange_release_window(gh_exchange *x, void *stream,
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_release_window: x is NULL");
     }
-    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_release_window", err);
+    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_release_window",
+                              err);
     if (status != GH_OK) {
         return status;
     }

@@ -72,7 +72,8 @@ int ranks_divide(struct ranks *ranks, int ep)
 /* Sends one number over a new link.  The first message connects it, for which
  * NCCL lets the host wait: in a step, each end of two links could wait for the
  * other one's. */
-static int connect_link(struct ranks *ranks, const struct comm *comm, bool sends)
+static int connect_link(struct ranks *ranks, const struct comm *comm,
+                        bool sends)
 {
     float *number = device_alloc(ranks->dev, sizeof(*number));
     int result = -1;
