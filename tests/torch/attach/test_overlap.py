@@ -64,13 +64,13 @@ class Late(torch.nn.Linear):
 
     def __init__(self):
         super().__init__(WIDTH, WIDTH, bias=False)
-        self.todo: list = []
+        self.delayed: list = []
 
     def forward(self, x):
-        return _Late.apply(x, self.weight, self.todo)
+        return _Late.apply(x, self.weight, self.delayed)
 
     def backward_dw(self):
-        x, grad = self.todo.pop(0)
+        x, grad = self.delayed.pop(0)
         found = grad.t() @ x
         weight = self.weight
         weight.grad = found if weight.grad is None else weight.grad + found
@@ -78,15 +78,15 @@ class Late(torch.nn.Linear):
 
 class _Late(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, todo):
+    def forward(ctx, x, weight, delayed):
         ctx.save_for_backward(x, weight)
-        ctx.todo = todo
+        ctx.delayed = delayed
         return x @ weight.t()
 
     @staticmethod
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
-        ctx.todo.append((x, grad))
+        ctx.delayed.append((x, grad))
         return grad @ weight, None, None
 
 
