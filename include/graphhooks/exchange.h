@@ -137,7 +137,8 @@ typedef struct gh_exchange_desc {
  *         GH_ERR_RANKS when a rank does not come within GRAPHHOOKS_TIMEOUT or
  *         has failed; the text names it;
  *         GH_ERR_NO_DRIVER; GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID or
- *         GH_ERR_ABI for a bad description.
+ *         GH_ERR_ABI for a bad description, also for a window that goes on
+ *         behind the end of its allocation.
  * Blocks: until all ranks have called it.  Allocates the window.  Since: 0.5.
  */
 GH_API gh_status gh_exchange_create(const gh_exchange_desc *desc,

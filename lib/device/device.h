@@ -152,6 +152,7 @@ gh_status gh_device_reach(struct gh_device *dev, int ordinal, void *context,
  * whole allocation; the shared memory begins at `offset` in it. */
 struct gh_shared_memory {
     uint64_t offset;
+    uint64_t room; /* bytes from there to the end of the allocation */
     uint64_t handle[8];
 };
 gh_status gh_device_share(struct gh_device *dev, const void *address,

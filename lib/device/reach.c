@@ -162,6 +162,7 @@ gh_status gh_device_share(struct gh_device *dev, const void *address,
     }
     if (status == GH_OK) {
         shared->offset = (uintptr_t)address - base;
+        shared->room = bytes - shared->offset;
         memcpy(shared->handle, &handle, sizeof(handle));
     }
     return status;

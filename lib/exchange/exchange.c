@@ -73,13 +73,33 @@ static gh_status make_lanes(gh_exchange *x, gh_error *err)
                            : status;
 }
 
+/* Whether an allocation holds the host's window: what others write behind its
+ * end would be memory of somebody else.  Only of what cuMemAlloc has made is it
+ * known where that is. */
+static gh_status check_window(const gh_exchange *x, gh_error *err)
+{
+    const uint64_t bytes = x->desc.window_bytes;
+    struct gh_shared_memory memory;
+
+    if (gh_device_share(x->dev, x->window, &memory, NULL) == GH_OK &&
+        bytes > memory.room) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_desc.window_bytes is %llu, and the "
+                       "allocation of gh_exchange_desc.window ends after %llu: "
+                       "lend more memory, or say fewer bytes",
+                       (unsigned long long)bytes,
+                       (unsigned long long)memory.room);
+    }
+    return GH_OK;
+}
+
 static gh_status make_window(gh_exchange *x, gh_error *err)
 {
     const uint64_t bytes = x->desc.window_bytes;
 
     x->window = x->desc.window;
     if (x->window != NULL) {
-        return GH_OK;
+        return check_window(x, err);
     }
     if (bytes > UINT64_MAX - UNIT) {
         return gh_fail(err, GH_ERR_INVALID,

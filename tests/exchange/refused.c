@@ -86,6 +86,32 @@ static void test_descriptions(struct rank *r)
              "nor is it waited for");
 }
 
+/* A window of the host's that goes on behind its allocation would let others
+ * write into whatever is there. */
+static void test_windows(struct rank *r)
+{
+    const uint64_t bytes = UINT64_C(2) << 20;
+    gh_exchange_desc desc = desc_of(r);
+    CUdeviceptr memory;
+    gh_exchange *x = NULL;
+    gh_error err = { "" };
+
+    if (!says_int(r, drv.cuMemAlloc(&memory, bytes), CUDA_SUCCESS,
+                  "the host has memory")) {
+        return;
+    }
+    desc.window = pointer(memory + 256);
+    desc.window_bytes = bytes;
+    refused(r, &desc, GH_ERR_INVALID,
+            "window_bytes is 2097152, and the allocation of "
+            "gh_exchange_desc.window ends after 2096896");
+    desc.window_bytes = bytes - 256;
+    says_int(r, gh_exchange_create(&desc, &x, &err), GH_OK,
+             "all that there is makes a window: %s", err.text);
+    gh_exchange_destroy(x);
+    drv.cuMemFree(memory);
+}
+
 static void op_is(struct rank *r, gh_exchange *x, const gh_exchange_op *op,
                   const char *words)
 {
@@ -367,6 +393,7 @@ int main(void)
     test_layout();
     ranks_devices(MOST_RANKS);
     ranks_run(1, "descriptions", test_descriptions);
+    ranks_run(1, "windows", test_windows);
     ranks_run(1, "calls", test_calls);
     ranks_run(2, "turns", test_turns);
     ranks_run(2, "settings", test_settings);
