@@ -179,8 +179,8 @@ gh_status gh_flags_check(gh_exchange *x, gh_error *err)
             return gh_fail(err, GH_ERR_RANKS,
                            "exchange: rank %u of %u: rank %u has given the "
                            "exchange up, as some rank did not come in time "
-                           "(GRAPHHOOKS_TIMEOUT); what it has sent since is no "
-                           "part",
+                           "(GRAPHHOOKS_TIMEOUT) or its driver failed, which "
+                           "its log says; what it has sent since is no part",
                            x->rank, x->n, i);
         }
     }

@@ -70,6 +70,14 @@ static gh_status miss(gh_exchange *x, gh_error *err)
     if (x->ops->missed != NULL) {
         missed = x->ops->missed(x, text, sizeof(text));
     }
+    if (x->ops->missed == NULL && x->n > 1) {
+        return gh_fail(err, GH_ERR_RANKS,
+                       "exchange: rank %u of %u: the stream has not ended in "
+                       "%u s (GRAPHHOOKS_TIMEOUT): a rank has not come, which "
+                       "NCCL does not name, or other work keeps the stream "
+                       "busy",
+                       x->rank, x->n, x->timeout_s);
+    }
     if (missed == 0) {
         return gh_fail(err, GH_ERR_RANKS,
                        "exchange: rank %u of %u: the stream has not ended in "

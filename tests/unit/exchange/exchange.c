@@ -1264,7 +1264,8 @@ static void test_missed(void)
           { 0 },
           false },
         { "a rank has given up",
-          "rank 3 has given the exchange up",
+          "rank 3 has given the exchange up, as some rank did not come in time "
+          "(GRAPHHOOKS_TIMEOUT) or its driver failed",
           { 0 },
           { 0 },
           { 0, 0, 0, 1 },
@@ -1290,6 +1291,20 @@ static void test_missed(void)
            "and the exchange is over then");
         gh_exchange_close(x);
     }
+}
+
+static void test_missed_by_nccl(void)
+{
+    gh_exchange *x = begin(GH_EXCHANGE_NCCL);
+
+    idle = false;
+    is_status(gh_exchange_await(x, STREAM, &err), GH_ERR_RANKS, &err,
+              "nobody comes to NCCL");
+    ok(strstr(err.text, "a rank has not come, which NCCL does not name") !=
+           NULL,
+       "which is said: %s", err.text);
+    idle = true;
+    gh_exchange_close(x);
 }
 
 static void test_many_missed(void)
@@ -1451,6 +1466,7 @@ int main(void)
     test_an_abort_that_stays();
     test_memory_that_is_left();
     test_missed();
+    test_missed_by_nccl();
     test_many_missed();
     test_a_lane_that_waits();
     test_over_and_waited_for();
