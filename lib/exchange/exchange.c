@@ -164,18 +164,43 @@ static gh_status meet(gh_exchange *x, gh_error *err)
 #define COMPARED 6u
 #define SETTINGS (COMPARED + 3)
 
-static gh_status compare(gh_exchange *x,
-                         const struct gh_exchange_options *options,
-                         gh_status own, gh_error *err)
+/* Another version of the library may have more kinds. */
+static const char *word_of(uint64_t kind)
+{
+    return kind == GH_EXCHANGE_AUTO                ? gh_exchange_auto.name
+           : kind < sizeof(kinds) / sizeof(*kinds) ? kinds[kind]->name
+                                                   : "unknown";
+}
+
+static gh_status fail_to_agree(uint32_t word, uint64_t first, uint64_t theirs,
+                               uint32_t rank, gh_error *err)
 {
     static const char *const names[COMPARED] = {
-        "gh_exchange_desc.kind",
+        "GRAPHHOOKS_EP_EXCHANGE or gh_exchange_desc.kind",
         "n_ranks",
         "comm (0: NULL)",
         "flags",
         "GRAPHHOOKS_EP_EXCHANGE_SMALL or gh_exchange_desc.small (1: measure)",
         "GRAPHHOOKS_EP_EXCHANGE_SMALL or gh_exchange_desc.small",
     };
+
+    if (word == 0) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "gh_exchange_create: %s is %s on rank 0 and %s on rank "
+                       "%u: make them equal",
+                       names[word], word_of(first), word_of(theirs), rank);
+    }
+    return gh_fail(err, GH_ERR_CONFIG,
+                   "gh_exchange_create: %s is %llu on rank 0 and %llu on rank "
+                   "%u: make them equal",
+                   names[word], (unsigned long long)first,
+                   (unsigned long long)theirs, rank);
+}
+
+static gh_status compare(gh_exchange *x,
+                         const struct gh_exchange_options *options,
+                         gh_status own, gh_error *err)
+{
     const uint64_t mine[] = { options->kind,        x->n,
                               x->desc.comm != NULL, x->desc.flags,
                               options->measures,    options->small_bytes,
@@ -193,11 +218,7 @@ static gh_status compare(gh_exchange *x,
         x->peers[i].window_bytes = theirs[COMPARED];
         for (uint32_t w = 0; w < COMPARED; w++) {
             if (theirs[w] != all[1 + w]) {
-                return gh_fail(err, GH_ERR_CONFIG,
-                               "gh_exchange_create: %s is %llu on rank 0 and "
-                               "%llu on rank %u: make them equal",
-                               names[w], (unsigned long long)all[1 + w],
-                               (unsigned long long)theirs[w], i);
+                return fail_to_agree(w, all[1 + w], theirs[w], i, err);
             }
         }
     }

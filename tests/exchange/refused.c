@@ -248,7 +248,8 @@ static void test_settings(struct rank *r)
 
     says_int(r, trader_try(&t, r, &options), GH_ERR_CONFIG,
              "kinds that differ make none");
-    says(r, strstr(t.err.text, "kind is 2 on rank 0 and 0 on rank 1") != NULL,
+    says(r, strstr(t.err.text, "kind is copy on rank 0 and auto on rank 1") !=
+                NULL,
          "which is said: %.120s", t.err.text);
     trader_close(&t);
 }

@@ -889,7 +889,7 @@ static void test_agreement(void)
         uint32_t word;
         const char *says;
     } cases[] = {
-        { 1, "kind is 1 on rank 0 and 2 on rank 2" },
+        { 1, "gh_exchange_desc.kind is nccl on rank 0 and copy on rank 2" },
         { 2, "n_ranks is 4 on rank 0 and 5 on rank 2" },
         { 3, "comm (0: NULL) is 1 on rank 0 and 2 on rank 2" },
         { 4, "flags is 0 on rank 0 and 1 on rank 2" },
