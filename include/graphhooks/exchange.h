@@ -148,7 +148,8 @@ GH_API gh_status gh_exchange_create(const gh_exchange_desc *desc,
  * Destroy an exchange; NULL is allowed.  All ranks call it, after the graphs
  * that hold its calls have ended and were destroyed, also where the exchange is
  * over: the others wait for this call.  If a rank does not come, the library's
- * window is not freed, as that rank may still write to it.
+ * window is not freed, as that rank may still write to it.  Several exchanges
+ * are destroyed in one order on all ranks, as they are made.
  *
  * Blocks: until this rank's calls have ended, and then until the other ranks
  * come; for each at most GRAPHHOOKS_TIMEOUT.  Where calls of kind copy or kernel
@@ -192,7 +193,8 @@ GH_API void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
  * Calls in turn are faster, as no rank has to tell the others that its window
  * is free.  By such a flag the host promises:
  *
- *     - the call before this one, issued or in a graph, has another flag, or 0;
+ *     - the call before this one, issued or in a graph, has another flag, or
+ *       0, and writes other parts of each window, even if nobody reads them;
  *     - work that uses the parts of this rank's window that the call writes is
  *       before that call, in the order that streams and events give; before
  *       the first call of an exchange nothing uses them.
