@@ -126,6 +126,10 @@ static const struct sample refusals[] = {
       { .traits = &held_back },
       0,
       ATTN },
+    { "`embedding` or `head`; granularity `part` or `layer`, or ep overlap",
+      { .features = GH_FEATURE_EMBEDDING },
+      0,
+      0 },
     { "offload `attn_norm`", { .offload = GH_MODULE_ATTN_NORM }, 0, ATTN },
     { "offload `attn_norm`, the layer before ends in a graph",
       { .offload = GH_MODULE_ATTN_NORM },
@@ -316,6 +320,9 @@ static struct refusal refusal_of(const struct sample *sample)
         }
     }
     refusal.cause = gh_rules_contradiction(&sample->layer, &options);
+    if (gh_layer_has(&sample->layer, GH_PART_EMBEDDING)) {
+        refusal.cause = gh_cause_first(plan.causes[GH_PART_EMBEDDING]);
+    }
     if (refusal.cause == GH_CAUSE_NONE) {
         refusal.cause = plan.offload_cause[0] != GH_CAUSE_NONE
                             ? plan.offload_cause[0]
@@ -331,6 +338,10 @@ static void print_target(const struct sample *sample, enum gh_cause cause)
 {
     if (cause >= GH_CAUSE_PROJ_ALONE) {
         printf("the description");
+        return;
+    }
+    if (cause == GH_CAUSE_END) {
+        printf("the embedding, or the head");
         return;
     }
     if (cause == GH_CAUSE_RECOMPUTE_MLP_NORM) {

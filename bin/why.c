@@ -82,6 +82,15 @@ static int find_part(const struct gh_plan *plan, uint32_t layer,
         }
     }
     near = nearest_word(name, names);
+    if (strcmp(name, gh_part_name(GH_PART_EMBEDDING)) == 0 ||
+        strcmp(name, gh_part_name(GH_PART_HEAD)) == 0) {
+        fprintf(stderr,
+                "graphhooks plan: --why: %s has no %s, so it runs outside of "
+                "all graphs; name it in the layer's features if the host runs "
+                "it with the layer\n",
+                plan->layers[layer].name, name);
+        return 2;
+    }
     fprintf(stderr, "graphhooks plan: --why: %s, a %s layer, has no part %s; ",
             plan->layers[layer].name, gh_kinds[plan->layers[layer].kind].name,
             name);
@@ -168,6 +177,10 @@ static void print_segment(const struct gh_plan *plan, uint32_t layer,
            s->mode == GH_SEGMENT_GRAPHED ? "graphed" : "eager");
     printf("  segment    %u of chunk %u: %s\n", s->index, s->chunk, extent);
     print_work(plan, s->index);
+    if ((described->features & GH_FEATURE_MTP) != 0) {
+        printf("  begins     a depth of multi-token prediction, whose input the "
+               "host makes: no graph reaches over its begin\n");
+    }
     printf("  layer      %u, %s", layer, gh_kinds[described->kind].name);
 }
 

@@ -12,8 +12,11 @@ static gh_status describe(void *ctx, uint32_t i, gh_family_layer *layer,
         return decline(err, "mamba knows Mamba layers alone: name gpt or mla "
                             "for it");
     }
+    add_embedding(layer, desc_of(ctx, i));
     add_part(layer, GH_PART_MAMBA);
+    add_head(layer, desc_of(ctx, i));
     add_node(layer, GH_PART_MAMBA, GH_PART_MAMBA, GH_LANE_COMPUTE);
+    widen_nodes(layer);
     note(layer, "the convolution's and the scan's state begin at zero in "
                 "every microbatch, so a graph keeps none");
     return GH_OK;

@@ -59,6 +59,31 @@ static inline void add_part(gh_family_layer *layer, gh_part part)
     layer->capturable |= 1u << part;
 }
 
+/* Adds the embedding, before the layer's own parts. */
+static inline void add_embedding(gh_family_layer *layer,
+                                 const gh_layer_desc *desc)
+{
+    if ((features_of(desc) & GH_FEATURE_EMBEDDING) != 0) {
+        add_part(layer, GH_PART_EMBEDDING);
+    }
+}
+
+/* Adds the head, behind the layer's own parts. */
+static inline void add_head(gh_family_layer *layer, const gh_layer_desc *desc)
+{
+    if ((features_of(desc) & GH_FEATURE_HEAD) != 0) {
+        add_part(layer, GH_PART_HEAD);
+    }
+}
+
+/* Lets the first node begin with the embedding, and the last one end with the
+ * head. */
+static inline void widen_nodes(gh_family_layer *layer)
+{
+    layer->nodes[0].first = layer->parts[0];
+    layer->nodes[layer->n_nodes - 1].last = layer->parts[layer->n_parts - 1];
+}
+
 static inline void add_node(gh_family_layer *layer, gh_part first, gh_part last,
                             gh_lane lane)
 {
@@ -101,11 +126,22 @@ static inline void note_experts(gh_family_layer *layer,
     }
 }
 
+/* Adds a node for each of the layer's own parts. */
+static inline void add_node_each(gh_family_layer *layer)
+{
+    for (uint32_t i = 0; i < layer->n_parts; i++) {
+        if (layer->parts[i] != GH_PART_EMBEDDING) {
+            add_node(layer, layer->parts[i], layer->parts[i], GH_LANE_COMPUTE);
+        }
+    }
+}
+
 /* Adds attention with an MLP or with experts, or one of them alone.  Returns
  * false for any other kind. */
 static inline int add_transformer(gh_family_layer *layer,
                                   const gh_layer_desc *desc)
 {
+    add_embedding(layer, desc);
     switch (desc->kind) {
     case GH_LAYER_DENSE:
         add_part(layer, GH_PART_ATTN);
@@ -131,10 +167,10 @@ static inline int add_transformer(gh_family_layer *layer,
         add_expert_nodes(layer);
         note_experts(layer, desc);
     } else {
-        for (uint32_t i = 0; i < layer->n_parts; i++) {
-            add_node(layer, layer->parts[i], layer->parts[i], GH_LANE_COMPUTE);
-        }
+        add_node_each(layer);
     }
+    add_head(layer, desc);
+    widen_nodes(layer);
     return 1;
 }
 

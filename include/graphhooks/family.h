@@ -86,7 +86,9 @@ typedef struct gh_family_node {
  * struct_size, so it must not assign the struct as a whole.
  *
  * A layer has at least one part.  Its parts are distinct and in the order in
- * which the layer runs them.  A layer of a kind that has experts has either all
+ * which the layer runs them.  A layer with GH_FEATURE_EMBEDDING may have
+ * GH_PART_EMBEDDING before the others, and one with GH_FEATURE_HEAD
+ * GH_PART_HEAD behind them.  A layer of a kind that has experts has either all
  * six GH_PART_MOE_*, one after the other in the order of gh_part, or none of
  * them; other kinds have none.  Nodes are optional; together they cover each
  * part once, in order.

@@ -30,9 +30,12 @@ enum {
     GH_PART_MOE_EXPERTS = 5,    /* the experts' MLPs */
     GH_PART_MOE_COMBINE = 6,    /* tokens back to their own ranks */
     GH_PART_MOE_POST = 7,       /* weighted sum, shared experts, residual */
-    GH_PART_MAMBA = 8           /* norm, convolution, scan, residual add */
+    GH_PART_MAMBA = 8,          /* norm, convolution, scan, residual add */
+    /* since 0.6: of layers with GH_FEATURE_EMBEDDING or GH_FEATURE_HEAD */
+    GH_PART_EMBEDDING = 9, /* tokens to hidden states, before the layer */
+    GH_PART_HEAD = 10      /* last norm, logits and loss, behind the layer */
 };
-#define GH_PART_COUNT 9
+#define GH_PART_COUNT 11
 
 /* What a layer is made of.  Values are frozen. */
 typedef uint32_t gh_layer_kind;
@@ -81,9 +84,20 @@ enum {
     GH_FEATURE_PACKED_PAD = 1u << 12, /* with the one above: the numbers of
                                          sequences and of tokens are padded to
                                          constants */
-    GH_FEATURE_MTP = 1u << 13         /* the first layer of a depth of
+    GH_FEATURE_MTP = 1u << 13,        /* the first layer of a depth of
                                          multi-token prediction, whose input
-                                         no part of a layer computes */
+                                         no part of a layer computes; of the
+                                         chunks that follow each begins with
+                                         one */
+    /* since 0.6 */
+    GH_FEATURE_EMBEDDING = 1u << 14, /* of the first layer: the host runs the
+                                        embedding where the plan has it,
+                                        before the layer */
+    GH_FEATURE_HEAD = 1u << 15       /* of the last layer, or of the last one
+                                        before a depth of multi-token
+                                        prediction: the host runs the head and
+                                        the loss where the plan has them,
+                                        behind the layer */
 };
 
 /* The library that exchanges the tokens of a flex dispatcher.  Values are

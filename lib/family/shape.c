@@ -82,6 +82,28 @@ static gh_status check_parts(struct check *c)
     return GH_OK;
 }
 
+/* Checks that the embedding comes first and the head last, around other parts.
+ * Which layers have them is for the plan to say. */
+static gh_status check_ends(const struct check *c)
+{
+    const gh_family_layer *layer = c->layer;
+    const uint32_t ends = 1u << GH_PART_EMBEDDING | 1u << GH_PART_HEAD;
+
+    if ((c->has & ~ends) == 0) {
+        return WRONG(c, "the layer has no part of its own: name one");
+    }
+    for (uint32_t i = 0; i < layer->n_parts; i++) {
+        if ((layer->parts[i] == GH_PART_EMBEDDING && i > 0) ||
+            (layer->parts[i] == GH_PART_HEAD && i + 1 < layer->n_parts)) {
+            return WRONG(c,
+                         "parts[%u] is %s: the embedding comes first, and the "
+                         "head last",
+                         i, gh_part_name(layer->parts[i]));
+        }
+    }
+    return GH_OK;
+}
+
 /* Checks that the parts of experts are all there in their order, or all
  * missing, because their borders are those of one mixture of experts. */
 static gh_status check_experts(const struct check *c)
@@ -284,6 +306,7 @@ gh_status gh_family_take_layer(const struct gh_family_where *where,
 
     if ((status = check_counts(&c)) != GH_OK ||
         (status = check_parts(&c)) != GH_OK ||
+        (status = check_ends(&c)) != GH_OK ||
         (status = check_experts(&c)) != GH_OK ||
         (status = check_bits(&c, "capturable", layer->capturable)) != GH_OK ||
         (status = check_tensors(&c)) != GH_OK ||

@@ -67,6 +67,10 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "fp8_padding"),
     CAUSE(FAMILY, "its family lets no graph hold it",
           "describe the layer by another family"),
+    CAUSE(END,
+          "it is outside of the layer, and only a chunk's graph reaches there, "
+          "without ep overlap",
+          "take granularity chunk, and no ep overlap"),
     CAUSE(OFFLOAD_ATTN_NORM,
           "its attention norm reads what goes into a graph or out of one, "
           "which stays on the device",

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define KNOWN_FEATURES ((GH_FEATURE_MTP << 1) - 1)
+#define KNOWN_FEATURES ((GH_FEATURE_HEAD << 1) - 1)
 
 static bool has_experts(gh_layer_kind kind)
 {
@@ -27,7 +27,8 @@ static bool has_experts(gh_layer_kind kind)
 static uint32_t features_of(gh_layer_kind kind)
 {
     uint32_t features = GH_FEATURE_HIDDEN_DROPOUT | GH_FEATURE_PACKED |
-                        GH_FEATURE_PACKED_PAD | GH_FEATURE_MTP;
+                        GH_FEATURE_PACKED_PAD | GH_FEATURE_MTP |
+                        GH_FEATURE_EMBEDDING | GH_FEATURE_HEAD;
 
     if (has_experts(kind)) {
         features |= GH_FEATURE_CAPACITY | GH_FEATURE_PAD |

@@ -13,13 +13,18 @@
     GH_PART_MOE_ROUTER, GH_PART_MOE_PREPROCESS, GH_PART_MOE_DISPATCH, \
         GH_PART_MOE_EXPERTS, GH_PART_MOE_COMBINE, GH_PART_MOE_POST
 
+#define ENDS(...) \
+    { \
+        GH_PART_EMBEDDING, __VA_ARGS__, GH_PART_HEAD \
+    }
+
 const struct gh_kind gh_kinds[GH_KIND_COUNT] = {
-    [GH_LAYER_DENSE] = { "dense", 2, { GH_PART_ATTN, GH_PART_MLP } },
-    [GH_LAYER_MOE] = { "moe", 7, { GH_PART_ATTN, MOE_PARTS } },
-    [GH_LAYER_MAMBA] = { "mamba", 1, { GH_PART_MAMBA } },
-    [GH_LAYER_ATTN_ONLY] = { "attn_only", 1, { GH_PART_ATTN } },
-    [GH_LAYER_MLP_ONLY] = { "mlp_only", 1, { GH_PART_MLP } },
-    [GH_LAYER_MOE_ONLY] = { "moe_only", 6, { MOE_PARTS } },
+    [GH_LAYER_DENSE] = { "dense", 2, ENDS(GH_PART_ATTN, GH_PART_MLP) },
+    [GH_LAYER_MOE] = { "moe", 7, ENDS(GH_PART_ATTN, MOE_PARTS) },
+    [GH_LAYER_MAMBA] = { "mamba", 1, ENDS(GH_PART_MAMBA) },
+    [GH_LAYER_ATTN_ONLY] = { "attn_only", 1, ENDS(GH_PART_ATTN) },
+    [GH_LAYER_MLP_ONLY] = { "mlp_only", 1, ENDS(GH_PART_MLP) },
+    [GH_LAYER_MOE_ONLY] = { "moe_only", 6, ENDS(MOE_PARTS) },
 };
 
 const char *gh_part_name(gh_part part)
@@ -34,6 +39,8 @@ const char *gh_part_name(gh_part part)
         [GH_PART_MOE_COMBINE] = "moe_combine",
         [GH_PART_MOE_POST] = "moe_post",
         [GH_PART_MAMBA] = "mamba",
+        [GH_PART_EMBEDDING] = "embedding",
+        [GH_PART_HEAD] = "head",
     };
 
     return part < GH_PART_COUNT ? names[part] : "?";
@@ -41,7 +48,7 @@ const char *gh_part_name(gh_part part)
 
 bool gh_kind_has(gh_layer_kind kind, gh_part part)
 {
-    for (uint32_t i = 0; i < gh_kinds[kind].n_parts; i++) {
+    for (uint32_t i = 1; i <= gh_kinds[kind].n_parts; i++) {
         if (gh_kinds[kind].parts[i] == part) {
             return true;
         }
@@ -78,6 +85,8 @@ const char *const gh_feature_names[] = {
     "packed",
     "packed_pad",
     "mtp",
+    "embedding",
+    "head",
     NULL,
 };
 

@@ -16,8 +16,9 @@
 
 struct gh_kind {
     const char *name;
-    uint32_t n_parts;
-    gh_part parts[7];
+    uint32_t n_parts; /* without the two ends */
+    /* The embedding, its own parts, the head; then nothing. */
+    gh_part parts[9];
 };
 
 /* By gh_layer_kind. */
@@ -25,6 +26,7 @@ extern const struct gh_kind gh_kinds[GH_KIND_COUNT];
 
 const char *gh_part_name(gh_part part);
 
+/* Whether it is one of the kind's own parts. */
 bool gh_kind_has(gh_layer_kind kind, gh_part part);
 
 /* How the values of model.h are spelled; each list ends with NULL. */

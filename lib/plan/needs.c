@@ -7,16 +7,23 @@
 
 #include "plan/plan.h"
 
-/* Whether the segment holds only a piece of some layer.  Segments follow each
- * other, so a neighbour then holds another piece of it. */
+/* Whether a layer is cut between two segments that follow each other.  The
+ * embedding and the head are outside of it. */
+static bool cuts_a_layer(const gh_segment *before, const gh_segment *behind)
+{
+    return before->last_layer == behind->first_layer &&
+           before->last_part != GH_PART_EMBEDDING &&
+           behind->first_part != GH_PART_HEAD;
+}
+
+/* Whether the segment holds only a piece of some layer. */
 static bool shares_a_layer(const struct gh_plan *plan, uint32_t i)
 {
     const gh_segment *segments = plan->segments;
 
-    return (i > 0 &&
-            segments[i - 1].last_layer == segments[i].first_layer) ||
+    return (i > 0 && cuts_a_layer(&segments[i - 1], &segments[i])) ||
            (i + 1 < plan->n_segments &&
-            segments[i + 1].first_layer == segments[i].last_layer);
+            cuts_a_layer(&segments[i], &segments[i + 1]));
 }
 
 uint32_t gh_plan_needs(const struct gh_plan *plan, uint32_t segment)

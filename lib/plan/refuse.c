@@ -14,14 +14,73 @@
 
 /* ---- the model ----------------------------------------------------------- */
 
+static bool has(const struct gh_plan *plan, uint32_t layer, uint32_t feature)
+{
+    return layer < plan->n_layers &&
+           (plan->layers[layer].features & feature) != 0;
+}
+
+/* Whether the model goes on in this layer after a depth of multi-token
+ * prediction in a chunk before. */
+static bool comes_after_a_depth(const struct gh_plan *plan, uint32_t layer)
+{
+    const uint32_t chunk = plan->layers[layer].chunk;
+
+    if (layer == 0 || plan->layers[layer - 1].chunk == chunk ||
+        has(plan, layer, GH_FEATURE_MTP)) {
+        return false;
+    }
+    while (layer > 0 && !has(plan, layer, GH_FEATURE_MTP)) {
+        layer--;
+    }
+    return has(plan, layer, GH_FEATURE_MTP);
+}
+
+/* What a layer has in a place where no model has it; NULL: nothing. */
+static const char *misplaced_in(const struct gh_plan *plan, uint32_t i)
+{
+    const struct gh_layer *layer = &plan->layers[i];
+    const bool embeds = has(plan, i, GH_FEATURE_EMBEDDING);
+    const bool heads = has(plan, i, GH_FEATURE_HEAD);
+
+    if (embeds && i > 0) {
+        return "an embedding comes before the first layer alone; leave the "
+               "feature out";
+    }
+    if (heads && i + 1 < plan->n_layers &&
+        !has(plan, i + 1, GH_FEATURE_MTP)) {
+        return "a head comes behind the last layer, and behind the last one "
+               "before a depth of multi-token prediction; leave the feature "
+               "out";
+    }
+    if (comes_after_a_depth(plan, i)) {
+        return "its chunk comes after a depth of multi-token prediction, which "
+               "comes last; let each chunk behind a depth begin with another, "
+               "by the feature mtp";
+    }
+    if ((!embeds && gh_layer_has(layer, GH_PART_EMBEDDING)) ||
+        (!heads && gh_layer_has(layer, GH_PART_HEAD))) {
+        return "its family gives it an embedding or a head, which its features "
+               "do not name; name another family, or the feature";
+    }
+    return NULL;
+}
+
 /* Refuses a layer whose requests exclude each other, wherever it is in the
  * model. */
 static gh_status check_layers(const struct gh_plan *plan, gh_error *err)
 {
     for (uint32_t i = 0; i < plan->n_layers; i++) {
         const struct gh_layer *layer = &plan->layers[i];
+        const char *misplaced = misplaced_in(plan, i);
         const enum gh_cause cause =
             gh_rules_contradiction(layer, &plan->options);
+
+        if (misplaced != NULL) {
+            return gh_fail(err, GH_ERR_CONFIG, "%.*s: %s",
+                           gh_shown_bytes(layer->name, 40), layer->name,
+                           misplaced);
+        }
 
         if (cause != GH_CAUSE_NONE) {
             return gh_fail(err, GH_ERR_CONFIG, "%.*s: %s; %s",

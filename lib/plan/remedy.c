@@ -41,7 +41,7 @@ static void name_it(const struct gh_plan *plan, uint32_t layer, gh_part part,
     char scope[64], why[512], remedies[256];
     struct gh_layer_plan would;
 
-    options.scope = scope_with(options.scope, part);
+    options.scope = scope_with(options.scope, gh_layer_beside(of, part));
     gh_scope_text(options.scope, scope, sizeof(scope));
     gh_rules_layer(of, &options, GH_BEFORE_EAGER, &would);
     if (would.graphed[part]) {

@@ -14,6 +14,7 @@
 #define NOT_NAMED "the scope does not name it"
 #define NAMED "the scope names it"
 #define WHOLE "no scope is set, which means whole layers"
+#define BESIDE "the scope names the part beside it"
 
 bool gh_item_applies(enum gh_scope_item item, const struct gh_layer *layer)
 {
@@ -324,11 +325,32 @@ static uint32_t part_causes(enum gh_scope_item item,
     return plan->refused[item];
 }
 
-static const char *reason_for(const struct gh_layer *layer, bool graphed,
-                              uint32_t causes, uint32_t scope)
+static bool is_end(gh_part part)
+{
+    return part == GH_PART_EMBEDDING || part == GH_PART_HEAD;
+}
+
+/* What keeps the embedding or the head eager where the part beside it is not.
+ * They belong to no layer. */
+static uint32_t end_causes(const struct gh_layer *layer, gh_part part,
+                           const struct gh_plan_options *options)
+{
+    uint32_t causes = 0;
+
+    if (options->granularity != GH_GRANULARITY_CHUNK || options->ep_overlap) {
+        causes |= gh_cause_bit(GH_CAUSE_END);
+    }
+    if (!gh_layer_may_capture(layer, part)) {
+        causes |= gh_cause_bit(GH_CAUSE_FAMILY);
+    }
+    return causes;
+}
+
+static const char *reason_for(const struct gh_layer *layer, gh_part part,
+                              bool graphed, uint32_t causes, uint32_t scope)
 {
     if (graphed) {
-        return scope == 0 ? WHOLE : NAMED;
+        return scope == 0 ? WHOLE : is_end(part) ? BESIDE : NAMED;
     }
     return causes != 0 ? gh_cause_why(gh_cause_first(causes), layer)
                        : NOT_NAMED;
@@ -350,12 +372,16 @@ void gh_rules_layer(const struct gh_layer *layer,
     }
     for (uint32_t i = 0; i < n_parts; i++) {
         const gh_part part = parts[i];
-        const enum gh_scope_item item = item_of(part, plan);
+        const enum gh_scope_item item =
+            item_of(gh_layer_beside(layer, part), plan);
+        const uint32_t own = is_end(part) && granted(plan, item)
+                                 ? end_causes(layer, part, options)
+                                 : 0;
 
-        plan->graphed[part] = granted(plan, item);
-        plan->causes[part] = part_causes(item, plan);
-        plan->reason[part] =
-            reason_for(layer, plan->graphed[part], plan->causes[part], scope);
+        plan->graphed[part] = granted(plan, item) && own == 0;
+        plan->causes[part] = part_causes(item, plan) | own;
+        plan->reason[part] = reason_for(layer, part, plan->graphed[part],
+                                        plan->causes[part], scope);
     }
     gh_rules_modules(layer, options, before, plan);
 }

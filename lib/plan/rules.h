@@ -52,6 +52,8 @@ enum gh_cause {
     GH_CAUSE_OFFLOAD_LAYER,
     GH_CAUSE_PACKED,
     GH_CAUSE_FAMILY,
+    /* against the embedding and the head */
+    GH_CAUSE_END,
     /* against one word */
     GH_CAUSE_ATTN_RANDOM,
     GH_CAUSE_OVERLAP,

@@ -29,12 +29,26 @@ void gh_traits_free(struct gh_traits_set *set)
 
 uint32_t gh_layer_parts(const struct gh_layer *layer, const gh_part **parts_p)
 {
+    const bool embeds = (layer->features & GH_FEATURE_EMBEDDING) != 0;
+    const bool heads = (layer->features & GH_FEATURE_HEAD) != 0;
+
     if (layer->traits != NULL) {
         *parts_p = layer->traits->layer.parts;
         return layer->traits->layer.n_parts;
     }
-    *parts_p = gh_kinds[layer->kind].parts;
-    return gh_kinds[layer->kind].n_parts;
+    *parts_p = gh_kinds[layer->kind].parts + (embeds ? 0 : 1);
+    return gh_kinds[layer->kind].n_parts + embeds + heads;
+}
+
+gh_part gh_layer_beside(const struct gh_layer *layer, gh_part part)
+{
+    const gh_part *parts;
+    const uint32_t n = gh_layer_parts(layer, &parts);
+
+    if (part == GH_PART_EMBEDDING) {
+        return parts[1];
+    }
+    return part == GH_PART_HEAD ? parts[n - 2] : part;
 }
 
 bool gh_layer_has(const struct gh_layer *layer, gh_part part)
@@ -73,10 +87,19 @@ uint32_t gh_layer_tensors(const struct gh_layer *layer, gh_part part)
 
 /* Whether a part belongs to the stage before the dispatch.  In a layer with
  * experts, attention, router and preprocess are issued as one stage. */
-static bool goes_on(const struct gh_layer *layer, gh_part part)
+static bool comes_before_dispatch(const struct gh_layer *layer, gh_part part)
 {
     return part <= GH_PART_MOE_PREPROCESS &&
            gh_layer_has(layer, GH_PART_MOE_ROUTER);
+}
+
+/* Whether a part is issued with the one before.  The embedding and the head are
+ * issued with the part beside them. */
+static bool goes_on(const struct gh_layer *layer, gh_part before, gh_part part)
+{
+    return before == GH_PART_EMBEDDING || part == GH_PART_HEAD ||
+           (comes_before_dispatch(layer, before) &&
+            comes_before_dispatch(layer, part));
 }
 
 uint32_t gh_layer_nodes(const struct gh_layer *layer, gh_family_node *nodes)
@@ -93,7 +116,7 @@ uint32_t gh_layer_nodes(const struct gh_layer *layer, gh_family_node *nodes)
     for (uint32_t i = 0; i < n_parts; i++) {
         const gh_part part = parts[i];
 
-        if (i > 0 && goes_on(layer, part) && goes_on(layer, parts[i - 1])) {
+        if (i > 0 && goes_on(layer, parts[i - 1], part)) {
             nodes[n - 1].last = part;
             continue;
         }

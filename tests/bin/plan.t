@@ -434,6 +434,27 @@ returns 2 "--all and --why exclude each other" dense.json --all --why 0.mlp
 returns 0 "--all works" dense.json --all
 has "1  chunk 0  graphed  layer 1 attn..mlp" "and shows every segment"
 
+model ends '"granularity": "chunk",' '{"kind": "dense",
+    "features": ["embedding"]}, {"kind": "dense"}, {"kind": "dense",
+    "chunk": 1, "features": ["mtp", "head"]}'
+returns 0 "a chunk's graph begins with the embedding" ends.json
+has "graphed  layer 0 embedding..layer 1 mlp" "which is said"
+has "graphed  layer 2 attn..head" "and the last one ends with the head"
+returns 0 "--why says it of the embedding" ends.json --why 0.embedding
+has "layer 0, embedding: graphed" "with its mode"
+returns 0 "and with graphs of layers" ends.json --why 0.embedding \
+    --granularity layer
+has "remedy     take granularity chunk, and no ep overlap" "with the remedy"
+returns 0 "and of a depth of prediction" ends.json --why 2.head
+has "begins     a depth of multi-token prediction" "that no graph joins it"
+returns 2 "a head that is not described" ends.json --why 0.head
+has "layer 0 has no head, so it runs outside of all graphs; name it in" \
+    "is outside of graphs"
+model late '"granularity": "chunk",' '{"kind": "dense", "features": ["mtp"]},
+    {"kind": "dense", "chunk": 1}'
+returns 1 "a chunk behind a depth of prediction begins with another" late.json
+has "layer 1: its chunk comes after a depth of multi-token prediction" "by name"
+
 model job '"delay_wgrad": true, "ep_size": 4, "cp_size": 2,' '{"kind": "moe",
     "experts": 8, "dispatcher": "flex", "backend": "hybridep",
     "features": ["latent", "packed", "packed_pad"]},

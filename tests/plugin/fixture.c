@@ -161,6 +161,13 @@ static void spoil(const gh_layer_desc *desc, uint32_t i, gh_family_layer *layer)
 #ifdef FIXTURE_parts_unknown
     layer->parts[last] = GH_PART_COUNT;
 #endif
+#ifdef FIXTURE_head_first
+    layer->parts[0] = GH_PART_HEAD;
+#endif
+#ifdef FIXTURE_head_alone
+    layer->n_parts = 1;
+    layer->parts[0] = GH_PART_HEAD;
+#endif
 #ifdef FIXTURE_parts_of_experts
     for (gh_part part = GH_PART_MOE_ROUTER;
          desc->kind == GH_LAYER_DENSE && part <= GH_PART_MOE_POST; part++) {

@@ -117,6 +117,10 @@ static void make_kind(struct model *model, gh_layer_kind kind,
         }
         add(model, &desc);
         add_modules(model, desc);
+        desc.features |= GH_FEATURE_EMBEDDING;
+        add(model, &desc);
+        desc.features |= GH_FEATURE_HEAD;
+        add(model, &desc);
     }
     finish(model, kind_titles[kind]);
 }

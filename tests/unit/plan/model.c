@@ -153,9 +153,9 @@ static void test_a_layer_may_name_all_that_it_has(void)
         gh_layer_kind kind;
         uint32_t n_features, n_modules;
     } own[] = {
-        { GH_LAYER_DENSE, 5, 7 },    { GH_LAYER_MOE, 14, 9 },
-        { GH_LAYER_MAMBA, 4, 1 },    { GH_LAYER_ATTN_ONLY, 5, 5 },
-        { GH_LAYER_MLP_ONLY, 4, 3 }, { GH_LAYER_MOE_ONLY, 13, 5 },
+        { GH_LAYER_DENSE, 7, 7 },    { GH_LAYER_MOE, 16, 9 },
+        { GH_LAYER_MAMBA, 6, 1 },    { GH_LAYER_ATTN_ONLY, 7, 5 },
+        { GH_LAYER_MLP_ONLY, 6, 3 }, { GH_LAYER_MOE_ONLY, 15, 5 },
     };
     gh_model *model;
 

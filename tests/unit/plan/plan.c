@@ -71,15 +71,16 @@ static bool is_whole(const struct gh_plan *plan)
             return false;
         }
         for (bool first = true; !last; first = false) {
-            const struct gh_kind *kind = &gh_kinds[plan->layers[layer].kind];
-            const gh_part part = kind->parts[k];
+            const gh_part *parts;
+            const uint32_t n = gh_layer_parts(&plan->layers[layer], &parts);
+            const gh_part part = parts[k];
 
             if (plan->layers[layer].chunk != s->chunk ||
                 (first && (layer != s->first_layer || part != s->first_part))) {
                 return false;
             }
             last = layer == s->last_layer && part == s->last_part;
-            if (++k == kind->n_parts) {
+            if (++k == n) {
                 layer++;
                 k = 0;
             }
@@ -191,11 +192,12 @@ static const char *drawn(const struct gh_plan *plan)
 
     text[0] = '\0';
     for (uint32_t i = 0; i < plan->n_layers; i++) {
-        const struct gh_kind *kind = &gh_kinds[plan->layers[i].kind];
+        const gh_part *parts;
+        const uint32_t n = gh_layer_parts(&plan->layers[i], &parts);
 
-        for (uint32_t k = 0; k < kind->n_parts; k++) {
+        for (uint32_t k = 0; k < n; k++) {
             const gh_segment *at = &plan->segments[s];
-            const gh_part part = kind->parts[k];
+            const gh_part part = parts[k];
 
             strcat(text, gh_part_name(part));
             strcat(text, at->mode == GH_SEGMENT_GRAPHED ? "*" : "");
@@ -840,6 +842,121 @@ static void test_a_depth_of_prediction_is_not_joined(void)
     gh_model_destroy(model);
 }
 
+/* The embedding and the head of two layers. */
+static const struct {
+    const char *what;
+    gh_layer_kind kind;
+    uint32_t scope;
+    enum gh_granularity granularity;
+    const char *drawn;
+} ends[] = {
+    { "a chunk's graph", GH_LAYER_DENSE, 0, GH_GRANULARITY_CHUNK,
+      "embedding* attn* mlp* attn* mlp* head*" },
+    { "graphs of layers", GH_LAYER_DENSE, 0, GH_GRANULARITY_LAYER,
+      "embedding | attn* mlp* | attn* mlp* | head" },
+    { "graphs of parts", GH_LAYER_MAMBA, 0, GH_GRANULARITY_PART,
+      "embedding | mamba* | mamba* | head" },
+    { "a chunk's graphs of attention", GH_LAYER_DENSE, ATTN,
+      GH_GRANULARITY_CHUNK, "embedding* attn* | mlp | attn* | mlp head" },
+    { "a chunk of dropless experts", GH_LAYER_MOE_ONLY, 0,
+      GH_GRANULARITY_CHUNK,
+      "embedding* moe_router* moe_preprocess* | moe_dispatch moe_experts "
+      "moe_combine moe_post | moe_router* moe_preprocess* | moe_dispatch "
+      "moe_experts moe_combine moe_post head" },
+};
+
+static void test_ends(void)
+{
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        gh_layer_desc desc = { .struct_size = sizeof(desc),
+                               .kind = ends[i].kind,
+                               .features = GH_FEATURE_EMBEDDING };
+        gh_border borders[GH_TENSOR_COUNT];
+        struct gh_plan plan;
+        gh_model *model;
+
+        desc.experts = gh_kind_has(desc.kind, GH_PART_MOE_ROUTER) ? 8 : 0;
+        gh_model_create(&model, NULL);
+        gh_model_add_layer(model, &desc, &err);
+        desc.features = GH_FEATURE_HEAD;
+        gh_model_add_layer(model, &desc, &err);
+        is_status(make(model, ends[i].scope, ends[i].granularity, &plan), GH_OK,
+                  &err, "%s: a plan", ends[i].what);
+        is_str(drawn(&plan), ends[i].drawn, "%s: the embedding and the head",
+               ends[i].what);
+        ok(is_whole(&plan), "%s: every part once", ends[i].what);
+        is_int(gh_plan_borders(&plan, 0, GH_SIDE_IN, borders) +
+                   gh_plan_borders(&plan, plan.n_segments - 1, GH_SIDE_OUT,
+                                   borders),
+               0, "%s: nothing comes from outside, and nothing leaves",
+               ends[i].what);
+        for (uint32_t s = 0; s < plan.n_segments; s++) {
+            ok(ends[i].granularity != GH_GRANULARITY_LAYER ||
+                   ends[i].scope != 0 ||
+                   gh_plan_needs(&plan, s) == GH_CAN_LAYERS,
+               "%s: segment %u cuts no layer", ends[i].what, s);
+        }
+        gh_plan_free(&plan);
+        gh_model_destroy(model);
+    }
+}
+
+/* Two layers in a chunk each; the last one of a third, if `third` is set. */
+static const struct {
+    uint32_t first, second, third;
+    bool same_chunk;
+    const char *says; /* NULL: there is a plan */
+} places[] = {
+    { GH_FEATURE_EMBEDDING | GH_FEATURE_HEAD, GH_FEATURE_MTP, GH_FEATURE_MTP,
+      false, NULL },
+    { GH_FEATURE_HEAD, GH_FEATURE_MTP | GH_FEATURE_HEAD, GH_FEATURE_MTP, true,
+      NULL },
+    { GH_FEATURE_MTP, 0, 0, true, NULL },
+    { 0, GH_FEATURE_EMBEDDING, 0, true,
+      "layer 1: an embedding comes before the first layer alone" },
+    { GH_FEATURE_HEAD, 0, 0, false,
+      "layer 0: a head comes behind the last layer, and" },
+    { 0, GH_FEATURE_MTP, 0, false,
+      "layer 2: its chunk comes after a depth of multi-token prediction, which "
+      "comes last; let each chunk" },
+    { GH_FEATURE_MTP, 0, GH_FEATURE_MTP, false,
+      "layer 1: its chunk comes after a depth" },
+};
+
+static void test_places_of_ends_and_depths(void)
+{
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        const uint32_t features[] = { places[i].first, places[i].second,
+                                      places[i].third };
+        struct gh_plan plan;
+        gh_model *model;
+        gh_status status;
+
+        gh_model_create(&model, NULL);
+        for (uint32_t k = 0; k < 3; k++) {
+            const gh_layer_desc desc = {
+                .struct_size = sizeof(desc),
+                .features = features[k],
+                .chunk = places[i].same_chunk ? 0 : k,
+            };
+
+            gh_model_add_layer(model, &desc, &err);
+        }
+        status = make(model, 0, GH_GRANULARITY_CHUNK, &plan);
+        if (places[i].says == NULL) {
+            is_status(status, GH_OK, &err, "row %zu: ends and depths", i);
+        } else {
+            is_int(status, GH_ERR_CONFIG, "row %zu: no plan", i);
+            is_int(strncmp(err.text, places[i].says, strlen(places[i].says)), 0,
+                   "row %zu: %s", i, err.text);
+        }
+        if (status == GH_OK) {
+            gh_plan_free(&plan);
+        }
+        gh_model_destroy(model);
+    }
+}
+
 static void test_what_is_not_worth_recomputing_is_said(void)
 {
     gh_layer_desc desc = { .struct_size = sizeof(desc),
@@ -1119,6 +1236,8 @@ int main(void)
     test_offload_follows_the_graphs();
     test_norms_that_read_what_a_graph_holds();
     test_a_depth_of_prediction_is_not_joined();
+    test_ends();
+    test_places_of_ends_and_depths();
     test_what_is_not_worth_recomputing_is_said();
     test_a_cause_is_noted_once_a_layer();
     return done_testing();

@@ -66,8 +66,8 @@ static struct gh_traits *hold_back(struct gh_traits_set *set, uint32_t i,
     traits->n_layers = 1;
     traits->layer.n_parts = gh_kinds[kind].n_parts;
     for (uint32_t k = 0; k < gh_kinds[kind].n_parts; k++) {
-        traits->layer.parts[k] = gh_kinds[kind].parts[k];
-        traits->layer.capturable |= 1u << gh_kinds[kind].parts[k];
+        traits->layer.parts[k] = gh_kinds[kind].parts[k + 1];
+        traits->layer.capturable |= 1u << traits->layer.parts[k];
     }
     traits->layer.capturable &= ~parts;
     strcpy(traits->layer.why_not, why_not);
@@ -299,6 +299,63 @@ static void test_parts_in_another_order(void)
     gh_plan_free(&plan);
 }
 
+/* A chunk of one dense layer with an embedding: what the family gives it, and
+ * what it holds back. */
+static const struct {
+    uint32_t features, parts, held_back;
+    const char *says; /* what is drawn, or the error */
+} ends[] = {
+    { GH_FEATURE_EMBEDDING, BIT(EMBEDDING), 0, "embedding* attn* mlp*" },
+    { GH_FEATURE_EMBEDDING, BIT(EMBEDDING), BIT(EMBEDDING),
+      "embedding | attn* mlp*" },
+    { GH_FEATURE_EMBEDDING, BIT(EMBEDDING), BIT(ATTN),
+      "embedding attn | mlp*" },
+    { GH_FEATURE_EMBEDDING, 0, 0, "attn* mlp*" },
+    { 0, BIT(EMBEDDING), 0,
+      "layer 0: its family gives it an embedding or a head, which its features "
+      "do not name; name another family, or the feature" },
+};
+
+static void test_ends(void)
+{
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        const struct gh_plan_options options = { .granularity =
+                                                     GH_GRANULARITY_CHUNK };
+        const gh_layer_desc desc = { .struct_size = sizeof(desc),
+                                     .family = "made_up",
+                                     .features = ends[i].features };
+        struct gh_traits_set set = set_of(1);
+        gh_family_layer *layer =
+            &hold_back(&set, 0, GH_LAYER_DENSE, 0, "")->layer;
+        struct gh_plan plan;
+        gh_model *model = NULL;
+        gh_status status;
+
+        if (ends[i].parts != 0) {
+            memmove(layer->parts + 1, layer->parts, 2 * sizeof(gh_part));
+            layer->parts[0] = GH_PART_EMBEDDING;
+            layer->n_parts = 3;
+            layer->capturable |= BIT(EMBEDDING);
+        }
+        layer->capturable &= ~ends[i].held_back;
+        if (ends[i].held_back != 0) {
+            strcpy(layer->why_not, "it is odd");
+        }
+        gh_model_create(&model, NULL);
+        gh_model_add_layer(model, &desc, &err);
+        status = gh_plan_make_with(model, &set, &options, &plan, &err);
+        is_str(status == GH_OK ? drawn(&plan) : err.text, ends[i].says,
+               "row %zu: what the family says of the embedding", i);
+        ok(status != GH_OK || ends[i].held_back == 0 ||
+               strcmp(plan.segments[0].reason, "it is odd") == 0,
+           "row %zu: in its words", i);
+        if (status == GH_OK) {
+            gh_plan_free(&plan);
+        }
+        gh_model_destroy(model);
+    }
+}
+
 static void test_a_scope_that_only_a_family_has(void)
 {
     struct gh_traits_set set = set_of(1);
@@ -320,6 +377,7 @@ int main(void)
     test_runs_have_one_sentence();
     test_a_long_refusal_keeps_its_remedy();
     test_parts_in_another_order();
+    test_ends();
     test_a_scope_that_only_a_family_has();
     return done_testing();
 }
