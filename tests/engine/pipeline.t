@@ -100,6 +100,17 @@ issued()
     [ $held -eq 0 ] || diag "$said"
 done
 
+# Of dropless experts the last segment is eager, and has the head; the first one
+# has the embedding.
+[ "$driver" = soft ] && {
+    said=$(issued --layers 2 --model moe --ranks 2 --ep 2 --microbatches 4)
+    [ -n "$said" ] && [ "${said##*embed*}" = "$said" ] &&
+        [ "${said##*cross_entropy*}" = "" ]
+    held=$?
+    ok $held "the embedding is in a chunk's first graph, and the head in none"
+    [ $held -eq 0 ] || diag "$said"
+}
+
 # ---- other schedules -------------------------------------------------------
 
 one --layers 9 --microbatches 4,6,8,3

@@ -446,10 +446,10 @@ static void cut_all(struct set *set, const struct model *model,
     }
     cut_d_base(set, model, cutter);
     set->starts = config->documents > 0 ? cut_ints(cutter, rows) : NULL;
-    if (model->folds && model->embeds) {
+    if (model->folds_embedding) {
         set->x = cut(cutter, rows * c);
     }
-    if (model->folds && model->heads) {
+    if (model->folds_head) {
         set->d_head = cut(cutter, rows * c);
         set->loss = cut(cutter, 1);
     }
@@ -573,6 +573,8 @@ static size_t measure(const struct model *model, bool embeds, bool heads,
 
     part.embeds = model->embeds && embeds;
     part.heads = model->heads && heads;
+    part.folds_embedding = model->folds_embedding && part.embeds;
+    part.folds_head = model->folds_head && part.heads;
     if (make_lists(&set, &part) == 0) {
         cut_all(&set, &part, &cutter);
     }

@@ -311,8 +311,8 @@ struct model {
     bool delay_wgrad; /* sets keep what weights' gradients are made from */
     unsigned offload; /* bit n: what parts keep of saved_module n is not in the
                          sets, but placed in each pass */
-    bool folds; /* the embedding and the head, where it has them, run with the
-                   parts: sets have what goes between */
+    bool folds_embedding, folds_head; /* they run with the parts beside them:
+                                         sets have what goes between */
     const struct stash *stash; /* keeps rows of experts; NULL: nothing does */
     bool stash_counts; /* sets keep these rows too, as the stash only counts */
     size_t n, n_decay;

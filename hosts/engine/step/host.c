@@ -44,6 +44,27 @@ static uint32_t features_of(const struct config *config)
     return features;
 }
 
+/* Whether the embedding is described with the first layer and the head with the
+ * last one.  Pairs of microbatches run both by themselves, and a library without
+ * gh_plan_slots does not know them. */
+static uint32_t ends_of(const struct host *host, int layer)
+{
+    const struct trainer *trainer = host->trainer;
+    const int last = trainer->model.config.layers - 1;
+    uint32_t features = 0;
+
+    if (trainer->overlaps || !GH_HAS(host->gh, gh_api, plan_slots)) {
+        return 0;
+    }
+    if (layer == 0 && trainer->chunks[0].model.embeds) {
+        features |= GH_FEATURE_EMBEDDING;
+    }
+    if (layer == last && trainer->chunks[trainer->n_chunks - 1].model.heads) {
+        features |= GH_FEATURE_HEAD;
+    }
+    return features;
+}
+
 /* The library's plugin for such a layer. */
 static const char *family_of(const struct config *config, gh_layer_kind kind)
 {
@@ -64,8 +85,9 @@ static uint32_t chunk_of(const struct config *config, int layer)
     return chunk;
 }
 
-static gh_layer_desc describe_layer(const struct trainer *trainer, int layer)
+static gh_layer_desc describe_layer(const struct host *host, int layer)
 {
+    const struct trainer *trainer = host->trainer;
     const struct config *config = &trainer->model.config;
     gh_layer_desc desc = {
         .struct_size = sizeof(desc),
@@ -78,6 +100,7 @@ static gh_layer_desc describe_layer(const struct trainer *trainer, int layer)
         desc.experts = (uint32_t)config->experts;
         desc.dispatcher = GH_DISPATCHER_ALLTOALL;
     }
+    desc.features |= ends_of(host, layer);
     if (!trainer->options->no_family) {
         desc.family = family_of(config, desc.kind);
     }
@@ -107,7 +130,7 @@ static gh_status describe_model(struct host *host, gh_model **model_p,
         status = gh->model_describe(*model_p, &all, err);
     }
     for (int i = 0; status == GH_OK && i < config->layers; i++) {
-        const gh_layer_desc layer = describe_layer(host->trainer, i);
+        const gh_layer_desc layer = describe_layer(host, i);
 
         status = gh->model_add_layer(*model_p, &layer, err);
     }
@@ -228,15 +251,17 @@ static int read_side(struct host *host, uint32_t segment, gh_side which,
         host->gh->plan_border_count(host->session, segment, which);
 
     for (uint32_t i = 0; i < n && i < GH_TENSOR_COUNT; i++) {
-        gh_border *border = &side->borders[side->n++];
+        gh_border border = { .struct_size = sizeof(border) };
         gh_error err = { "" };
-        gh_status status;
+        gh_status status = host->gh->plan_border(host->session, segment, which,
+                                                 i, &border, &err);
 
-        border->struct_size = sizeof(*border);
-        status = host->gh->plan_border(host->session, segment, which, i, border,
-                                       &err);
         if (status != GH_OK) {
             return host_fail(host, "gh_plan_border", status, &err);
+        }
+        /* What comes from the embedding belongs to the microbatch. */
+        if (border.writer != GH_PART_EMBEDDING) {
+            side->borders[side->n++] = border;
         }
     }
     return 0;
@@ -254,9 +279,27 @@ static bool has_either(const struct model *model, int first, int last,
     return i <= last;
 }
 
+/* The parts of the engine that a segment has: from own->first to own->last.
+ * False: none, as it is the embedding or the head alone. */
+static bool find_parts(const struct model *model, const gh_segment *segment,
+                       struct segment *own)
+{
+    own->embeds = segment->first_part == GH_PART_EMBEDDING;
+    own->heads = segment->last_part == GH_PART_HEAD;
+    own->first = own->embeds
+                     ? 0
+                     : model_part(model, (int)segment->first_layer,
+                                  (enum part_kind)segment->first_part);
+    own->last = own->heads ? model->n_parts - 1
+                           : model_part(model, (int)segment->last_layer,
+                                        (enum part_kind)segment->last_part);
+    return segment->last_part != GH_PART_EMBEDDING &&
+           segment->first_part != GH_PART_HEAD;
+}
+
 static int read_chunk(struct host *host, uint32_t index)
 {
-    const struct model *model = &host->trainer->chunks[index].model;
+    struct model *model = &host->trainer->chunks[index].model;
     const uint32_t n = host->gh->plan_segment_count(host->session, index);
     struct host_chunk *chunk = &host->chunks[index];
 
@@ -266,7 +309,7 @@ static int read_chunk(struct host *host, uint32_t index)
         return -1;
     }
     for (uint32_t i = 0; i < n; i++) {
-        struct segment *own = &chunk->segments[i];
+        struct segment *own = &chunk->segments[chunk->n_segments];
         gh_segment segment = { .struct_size = sizeof(segment) };
         gh_error err = { "" };
         gh_status status =
@@ -275,11 +318,12 @@ static int read_chunk(struct host *host, uint32_t index)
         if (status != GH_OK) {
             return host_fail(host, "gh_plan_segment", status, &err);
         }
+        if (!find_parts(model, &segment, own)) {
+            continue; /* it runs apart, and eagerly */
+        }
         own->index = segment.index;
-        own->first = model_part(model, (int)segment.first_layer,
-                                (enum part_kind)segment.first_part);
-        own->last = model_part(model, (int)segment.last_layer,
-                               (enum part_kind)segment.last_part);
+        model->folds_embedding |= own->embeds;
+        model->folds_head |= own->heads;
         own->has_cp =
             has_either(model, own->first, own->last, PART_ATTN, PART_MAMBA);
         own->exchanges = has_either(model, own->first, own->last,
@@ -289,11 +333,8 @@ static int read_chunk(struct host *host, uint32_t index)
             read_side(host, own->index, GH_SIDE_OUT, &own->out) != 0) {
             return -1;
         }
+        chunk->n_segments++;
     }
-    chunk->n_segments = (int)n;
-    /* Where one pass is the whole chunk, it has its embedding and head too. */
-    host->trainer->chunks[index].model.folds =
-        n == 1 && !host->trainer->overlaps;
     return 0;
 }
 

@@ -23,6 +23,7 @@ struct side {
 struct segment {
     uint32_t index;
     int first, last; /* parts */
+    bool embeds, heads; /* runs the embedding, or the head, with them */
     bool has_wgrad; /* its weight gradients may come later */
     bool has_cp;    /* has collectives if ranks share sequences */
     bool exchanges; /* has collectives if ranks divide the experts */

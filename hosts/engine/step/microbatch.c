@@ -30,13 +30,13 @@ static int parts_of_forward(struct trainer *trainer, int microbatch)
 
 int microbatch_forward(struct trainer *trainer, int microbatch)
 {
-    if (trainer->chunk->model.embeds && !trainer_folds(trainer)) {
+    if (trainer_embeds_apart(trainer)) {
         embedding_head_before_forward(trainer, microbatch);
     }
     if (parts_of_forward(trainer, microbatch) != 0) {
         return -1;
     }
-    if (trainer->chunk->model.heads && !trainer_folds(trainer)) {
+    if (trainer_heads_apart(trainer)) {
         embedding_head_after_forward(trainer, microbatch);
     }
     return 0;
@@ -68,14 +68,14 @@ int microbatch_backward(struct trainer *trainer, int microbatch)
     if (microbatch > 0) {
         trainer_wait_done(trainer, stream, microbatch - 1);
     }
-    if (trainer->chunk->model.heads && !trainer_folds(trainer)) {
+    if (trainer_heads_apart(trainer)) {
         embedding_head_before_backward(trainer, microbatch);
     }
     if (parts_of_backward(trainer, microbatch, &dx) != 0) {
         return -1;
     }
     flight->dx = dx;
-    if (trainer->chunk->model.embeds && !trainer_folds(trainer)) {
+    if (trainer_embeds_apart(trainer)) {
         embedding_head_after_backward(trainer, microbatch, dx);
     }
 

@@ -154,18 +154,13 @@ static void add_tokens(const struct host *host, struct pass *pass)
     };
 }
 
-/* Adds what the parts read if the embedding or the head run with them. */
-static void add_folded(const struct host *host, struct pass *pass)
+/* Adds what the parts read that the embedding runs with. */
+static void add_embedded(const struct host *host, struct pass *pass)
 {
     const struct model *model = &host->trainer->chunk->model;
     const struct set *set = host->trainer->chunk->flights[pass->microbatch].set;
 
-    if (!model->embeds) {
-        pass->x_input = (int)pass->n_inputs;
-        add_loose_input(host, pass,
-                        row_block(host->trainer, host->trainer->chunk->x,
-                                  pass->microbatch));
-    } else if (pass->direction != GH_FORWARD) {
+    if (pass->direction != GH_FORWARD) {
         const gh_buffer x = {
             .address = set->x,
             .bytes = (uint64_t)config_rows(&model->config) *
@@ -175,22 +170,18 @@ static void add_folded(const struct host *host, struct pass *pass)
         pass->x_input = (int)pass->n_inputs;
         add_static_input(pass, &x);
     }
-    if (pass->direction == GH_FORWARD
-            ? model->embeds || model->heads
-            : model->embeds && pass->direction == GH_BACKWARD) {
+    if (pass->direction != GH_WGRAD) {
         add_tokens(host, pass);
     }
 }
 
-int pass_add_x(struct host *host, struct pass *pass)
+/* Adds what the first part reads. */
+static int add_x(struct host *host, struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
 
-    if (trainer->chunk->model.folds) {
-        add_folded(host, pass);
-        if (pass->direction == GH_FORWARD) {
-            add_documents(host, pass);
-        }
+    if (pass->segment->embeds) {
+        add_embedded(host, pass);
         return 0;
     }
     pass->x_input = (int)pass->n_inputs;
@@ -198,9 +189,6 @@ int pass_add_x(struct host *host, struct pass *pass)
         add_loose_input(
             host, pass,
             row_block(trainer, trainer->chunk->x, pass->microbatch));
-        if (pass->direction == GH_FORWARD) {
-            add_documents(host, pass);
-        }
         return 0;
     }
     if (pass->direction == GH_FORWARD) {
@@ -210,11 +198,28 @@ int pass_add_x(struct host *host, struct pass *pass)
     return 0;
 }
 
+int pass_add_x(struct host *host, struct pass *pass)
+{
+    if (add_x(host, pass) != 0) {
+        return -1;
+    }
+    if (pass->direction != GH_FORWARD) {
+        return 0;
+    }
+    if (pass->segment->first == 0) {
+        add_documents(host, pass);
+    }
+    if (pass->segment->heads && pass->tokens_input < 0) {
+        add_tokens(host, pass);
+    }
+    return 0;
+}
+
 int pass_add_dy(struct host *host, struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
 
-    if (trainer->chunk->model.folds && trainer->chunk->model.heads) {
+    if (pass->segment->heads) {
         return 0; /* the pass itself makes it, or the one before */
     }
     pass->dy_input = (int)pass->n_inputs;
@@ -251,7 +256,8 @@ static void add_gradient(const struct host *host, struct pass *pass,
     };
 }
 
-/* Forward: names what a later segment reads.  The hidden state comes first. */
+/* Forward: names what a later segment or the head reads.  The hidden state comes
+ * first. */
 static void name_tensors(const struct host *host, struct pass *pass)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);
@@ -259,6 +265,16 @@ static void name_tensors(const struct host *host, struct pass *pass)
     const struct side *out = &pass->segment->out;
     gh_buffer list[MAX_BORDER];
 
+    if (pass->segment->heads) {
+        const struct config *config = &model->config;
+
+        pass->outputs[pass->n_outputs++] = (gh_buffer){
+            .address = set_part_out(set, pass->segment->last),
+            .bytes = (uint64_t)config_rows(config) * (uint64_t)config->hidden *
+                     sizeof(float),
+            .tensor = GH_TENSOR_HIDDEN,
+        };
+    }
     for (int i = 0; i < out->n; i++) {
         add_outputs(pass, list,
                     border_buffers(model, set, &out->borders[i], list));
@@ -301,11 +317,11 @@ static void add_ends(const struct host *host, struct pass *pass)
     const size_t c = (size_t)model->config.hidden;
     const size_t keys = (size_t)config_keys(&host->trainer->model.config);
 
-    if (model->embeds) {
+    if (pass->segment->embeds) {
         add_gradient(host, pass, (struct range){ model->token_w, VOCAB * c });
         add_gradient(host, pass, (struct range){ model->position_w, keys * c });
     }
-    if (model->heads) {
+    if (pass->segment->heads) {
         add_gradient(host, pass, (struct range){ model->head_w, c * VOCAB });
         add_gradient(host, pass, (struct range){ model->norm_g, c });
         add_gradient(host, pass, (struct range){ model->norm_b, c });
@@ -324,8 +340,6 @@ void pass_name_outputs(const struct host *host, struct pass *pass)
     }
     if (pass->direction == GH_BACKWARD) {
         name_gradients(host, pass);
-    }
-    if (model->folds && pass->direction == GH_BACKWARD) {
         add_ends(host, pass);
     }
     if (pass->leaves_wgrad) {

@@ -6,8 +6,8 @@
  * parts hands to the next is in that set, always at the same address.  Two
  * inputs are not static, because they belong to the microbatch and not to the
  * slot: what the first part reads, and the gradient that the head hands back.
- * Where one pass is a whole chunk, the embedding and the head run with its
- * parts, and the microbatch's tokens are such an input.
+ * Where the plan has the embedding or the head in a segment, it runs with the
+ * segment's parts, and the microbatch's tokens are such an input.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -76,22 +76,22 @@ static enum halves halves_of(const struct pass *pass)
     return pass->leaves_wgrad ? HALF_DGRAD : HALF_BOTH;
 }
 
-/* Runs the parts forward, in their chunk with the embedding and the head. */
+/* Runs the parts forward, with the embedding and the head if they are in the
+ * segment. */
 static void run_forward_parts(const struct host *host, const struct pass *pass,
                               const struct work *work, const float *x,
                               const int *tokens)
 {
     const struct trainer *trainer = host->trainer;
-    const struct model *model = &trainer->chunk->model;
     const struct set *set = work->set;
     const int last = pass->segment->last;
 
-    if (model->folds && model->embeds) {
+    if (pass->segment->embeds) {
         embed_forward(work, tokens, set->x);
         x = set->x;
     }
     parts_forward(work, pass->segment->first, last, x);
-    if (model->folds && model->heads) {
+    if (pass->segment->heads) {
         head_forward(work, set_part_out(set, last),
                      tokens + config_rows(&trainer->model.config),
                      trainer->scales + trainer->shape_of[pass->microbatch],
@@ -99,23 +99,22 @@ static void run_forward_parts(const struct host *host, const struct pass *pass,
     }
 }
 
-static void run_backward_parts(const struct host *host, const struct pass *pass,
-                               const struct work *work, const float *x,
-                               const float *dy, const int *tokens)
+static void run_backward_parts(const struct pass *pass, const struct work *work,
+                               const float *x, const float *dy,
+                               const int *tokens)
 {
-    const struct model *model = &host->trainer->chunk->model;
     const struct set *set = work->set;
     const struct segment *segment = pass->segment;
-    const bool ends = model->folds && pass->direction == GH_BACKWARD;
+    const bool ends = pass->direction == GH_BACKWARD;
 
-    if (model->folds && model->heads) {
+    if (segment->heads) {
         dy = set->d_head;
     }
-    if (ends && model->heads) {
+    if (ends && segment->heads) {
         head_backward(work, set_part_out(set, segment->last), set->d_head);
     }
     parts_backward(work, segment->first, segment->last, halves_of(pass), x, dy);
-    if (ends && model->embeds) {
+    if (ends && segment->embeds) {
         embed_backward(work, tokens, set_part_gradient(set, segment->first));
     }
 }
@@ -149,8 +148,8 @@ static int run_parts(struct host *host, const struct pass *pass,
     if (pass->direction == GH_FORWARD) {
         run_forward_parts(host, pass, &work, x, tokens);
     } else {
-        run_backward_parts(host, pass, &work, x,
-                           input_at(decision, pass->dy_input), tokens);
+        run_backward_parts(pass, &work, x, input_at(decision, pass->dy_input),
+                           tokens);
     }
     return trainer->dev->code == CUDA_SUCCESS && !host->hook_failed ? 0 : -1;
 }
@@ -388,7 +387,7 @@ static void keep_loss(const struct host *host, int microbatch)
     const struct trainer *trainer = host->trainer;
     const struct set *set = trainer->chunk->flights[microbatch].set;
 
-    if (trainer->chunk->model.folds && trainer->chunk->model.heads) {
+    if (trainer->chunk->model.folds_head) {
         DEVICE_CALL(trainer->dev, cuMemcpyDtoDAsync,
                     device_address(trainer->losses + microbatch),
                     device_address(set->loss), sizeof(float),

@@ -323,7 +323,8 @@ static int note_layers(const struct trainer *trainer, struct result *result)
     struct set_bytes bytes;
 
     model.stash = trainer->chunks[0].model.stash;
-    model.folds = trainer->chunks[0].model.folds;
+    model.folds_embedding = model.folds_head =
+        trainer->chunks[0].model.folds_embedding;
     if (set_measure(&model, &bytes) != 0) {
         return device_check(trainer->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }

@@ -123,10 +123,20 @@ static inline const struct comm *comm_of(const struct trainer *trainer,
                       ->groups[trainer->shape_of[microbatch]];
 }
 
-/* Whether the embedding and the head run with the chunk's parts. */
-static inline bool trainer_folds(const struct trainer *trainer)
+/* Whether the chunk has the embedding, or the head, and it does not run with the
+ * parts. */
+static inline bool trainer_embeds_apart(const struct trainer *trainer)
 {
-    return trainer->host != NULL && trainer->chunk->model.folds;
+    const struct model *model = &trainer->chunk->model;
+
+    return model->embeds && (trainer->host == NULL || !model->folds_embedding);
+}
+
+static inline bool trainer_heads_apart(const struct trainer *trainer)
+{
+    const struct model *model = &trainer->chunk->model;
+
+    return model->heads && (trainer->host == NULL || !model->folds_head);
 }
 
 /* How many rows there are of tokens, targets and so on. */
