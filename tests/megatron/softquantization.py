@@ -194,7 +194,8 @@ class _Product(torch.autograd.Function):
         ctx.x = quantizers[0](x)
         ctx.weight = module.quantized(weight, first, trains)
         ctx.module = module
-        ctx.reduces = Manager.is_first_fp8_module()
+        ctx.reduces = any(ctx.needs_input_grad[:2]) \
+            and Manager.is_first_fp8_module()
         return ctx.x.dequantized() @ ctx.weight.dequantized().t()
 
     @staticmethod

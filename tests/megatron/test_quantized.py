@@ -207,6 +207,39 @@ def test_a_first_forward_without_gradients(quantized, granularity):
             attach={"granularity": granularity})
 
 
+@pytest.mark.parametrize("frozen", ["qkv", "layer"])
+@pytest.mark.parametrize("granularity, scope", [
+    ("layer", ""), ("layer", "attn"), ("layer", "mlp"), ("chunk", "")])
+def test_frozen_modules_below_all_others(quantized, granularity, scope,
+                                         frozen):
+    """Scales of backwards are updated by the first module that has one."""
+    found = []
+
+    def wrap(core):
+        quantized(core)
+        first = core.decoder.layers[0]
+        for module in core.embedding, first if frozen == "layer" else \
+                first.self_attention.linear_qkv, first.input_layernorm:
+            module.requires_grad_(False)
+        return core
+
+    def train(each):
+        each.steps(COUNTS + COUNTS)
+        found.append(scales(each))
+
+    training.seed()
+    one = Training("dense", None, wrap=wrap)
+    train(one)
+    Manager.reset()
+    training.seed()
+    two = Training("dense", scope, wrap=wrap,
+                   attach={"granularity": granularity})
+    train(two)
+    assert two.end()["replays"] > 0
+    assert differing(one.state(), two.state()) == []
+    assert all(map(torch.equal, *found))
+
+
 # ---- backwards without their graphs -----------------------------------------
 
 

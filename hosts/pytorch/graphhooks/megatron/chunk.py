@@ -66,7 +66,9 @@ class Whole:
                     else self._names[_REGION](self._decoder.config):
                 quantized = self._calls.enter(is_first)
                 self._calls.flag(is_first, quantized)
-                return self.body.forward(*args, **quantized, **given)
+                result = self.body.forward(*args, **quantized, **given)
+                self._calls.leave(quantized)
+                return result
         finally:
             for leftovers in self._leftovers:
                 leftovers.__exit__()

@@ -151,9 +151,16 @@ class Quantization:
         self.state.is_first_fp8_module = is_first
         self.state.fp8_graph_capturing = self._keeps and has_run
 
-    def end(self) -> None:
-        self.state.is_first_fp8_module = False
-        self.state.fp8_graph_capturing = False
+    def end(self) -> bool:
+        """Whether nobody inside has been the first."""
+        state = self.state
+        is_first = state.is_first_fp8_module
+        state.is_first_fp8_module = state.fp8_graph_capturing = False
+        return is_first
+
+    def leave(self) -> None:
+        """The first of a region is still to come."""
+        self.state.is_first_fp8_module = True
 
     @contextlib.contextmanager
     def again(self, around: "Around"):
@@ -209,6 +216,14 @@ class Around:
         return self._quantization.again(self)
 
 
+class Left:
+    """What the latest call of a segment has left, a replay too: whether the
+    first of its region is still to come.  Modules that need no gradients, as
+    frozen ones below all others, are none."""
+
+    is_first = False
+
+
 class Calls:
     """Those of one segment, in which something is quantized, or nothing."""
 
@@ -220,6 +235,8 @@ class Calls:
         self._flags = [names for names in map(vars, body.modules())
                        if _FLAG in names]
         body.around = self._settings = settings
+        self._left = Left()
+        body.__dict__["left_in"] = (self._left,)
         if quantization is not None:
             body.told = {type(quantization.state): _OF_REGION + _OF_CALLS}
             body.settle = self._put_back
@@ -243,6 +260,11 @@ class Calls:
                 _regions.keep_in(meta)
         return given
 
+    def leave(self, given: dict) -> None:
+        """After the call that enter() has given this."""
+        if given and self._left.is_first:
+            self._quantization.leave()
+
     def flag(self, is_first: bool, given: dict) -> None:
         """Each call finds the same, but for the first that quantizes: what
         modules have kept until then is of another step."""
@@ -260,7 +282,7 @@ class Calls:
         try:
             yield
         finally:
-            self._quantization.end()
+            self._left.is_first = self._quantization.end()
             # What one without gradients makes has no columns, and the next
             # makes it anew.
             if self._usages is None and torch.is_grad_enabled():

@@ -150,7 +150,9 @@ class Seam:
         given.update(quantized)
         self._calls.flag(is_first, quantized)
         with self._leftovers:
-            return self.body.forward(*args, **given)
+            result = self.body.forward(*args, **given)
+        self._calls.leave(quantized)
+        return result
 
     def _run(self, hidden_states, quantized=None, **kwargs):
         """The part of the layer that the scope names."""

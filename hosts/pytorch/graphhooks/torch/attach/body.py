@@ -43,6 +43,8 @@ class Body(torch.nn.Module):
         self.__dict__["outer"] = None  # a module whose hooks its caller calls
         # Whose attributes run may write beside those of the modules.
         self.__dict__["owner"] = getattr(run, "__self__", None)
+        # Objects whose attributes it may write too, of who called it.
+        self.__dict__["left_in"] = ()
 
     def be_of(self, module) -> None:
         """It is the work of that one, or a part of it."""

@@ -68,12 +68,15 @@ def _is_of_its_own(leaf) -> bool:
 
 def _beside(body) -> list:
     """Objects of which a body's work may write attributes: its owner, the
-    modules of that which are none of the body's, and what these have."""
-    owner = vars(body).get("owner") if hasattr(body, "be_of") else None
-    if owner is None or not hasattr(owner, "__dict__"):
+    modules of that which are none of the body's, what these have, and what
+    its caller has named."""
+    if not hasattr(body, "be_of"):
         return []
+    found = {id(thing): thing for thing in body.left_in}
+    owner = body.owner
+    if owner is None or not hasattr(owner, "__dict__"):
+        return [*found.values()]
     own = {id(m) for m in body.modules()}
-    found: dict = {}
     for thing in owner.modules() if isinstance(owner, torch.nn.Module) \
             else [owner]:
         if id(thing) not in own:
