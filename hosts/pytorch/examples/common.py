@@ -253,10 +253,37 @@ def profiled(path: str | None):
     profiler.export_chrome_trace(path)
 
 
+def timed(training, run: Run, batches, world: World, path=None) -> None:
+    """A step and its times; path: of its timeline, if it gets one."""
+    with profiled(path):
+        start = time.perf_counter()
+        losses = training.step(batches)
+        issued = time.perf_counter()
+        world.synchronize()
+        end = time.perf_counter()
+    run.host_ms.append(1e3 * (issued - start))
+    run.step_ms.append(1e3 * (end - start))
+    # Only the last stage of a pipeline has any.
+    run.losses.append(torch.stack(losses).cpu() if losses
+                      else torch.empty(0))
+
+
+def ended(training, run: Run, world: World) -> None:
+    """What a training has come to, before it goes."""
+    run.weights = {
+        name: value.detach().to("cpu", copy=True)
+        for name, value in training.state().items()
+        if isinstance(value, torch.Tensor)
+    }
+    if world.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(world.device)
+        run.peak_mib = torch.cuda.max_memory_allocated(world.device) / 2**20
+        run.device_mib = (total - free) / 2**20
+
+
 def loop(training: Training, run: Run, args, world: World, text: Text):
     traced = max(args.steps - 2, 0) if args.trace else -1
     run.traced = traced
-    cuda = world.device.type == "cuda"
     judges = text.judges() if args.eval_every else []
     with report.Bar(run.name, args.steps, world.rank == 0) as bar:
         for step in range(args.steps):
@@ -266,27 +293,11 @@ def loop(training: Training, run: Run, args, world: World, text: Text):
             path = None
             if step == traced and world.rank == 0:
                 path = f"{args.trace}-{run.name}.json"
-            with profiled(path):
-                start = time.perf_counter()
-                losses = training.step(batches)
-                issued = time.perf_counter()
-                world.synchronize()
-                end = time.perf_counter()
-            run.host_ms.append(1e3 * (issued - start))
-            run.step_ms.append(1e3 * (end - start))
-            run.losses.append(torch.stack(losses).cpu())
+            timed(training, run, batches, world, path)
             if args.eval_every and (step + 1) % args.eval_every == 0:
                 run.judged.append((step + 1, training.judge(judges)))
             bar.advance(float(run.losses[-1].mean()))
-    run.weights = {
-        name: value.detach().to("cpu", copy=True)
-        for name, value in training.state().items()
-        if isinstance(value, torch.Tensor)
-    }
-    if cuda:
-        free, total = torch.cuda.mem_get_info(world.device)
-        run.peak_mib = torch.cuda.max_memory_allocated(world.device) / 2**20
-        run.device_mib = (total - free) / 2**20
+    ended(training, run, world)
 
 
 def train(run: Run, args, world: World, text: Text, recipe: Recipe) -> None:

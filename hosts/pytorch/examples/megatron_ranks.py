@@ -198,26 +198,13 @@ class Ranks:
 
 
 def loop(run: common.Run, training, args, world, text) -> None:
-    cuda = world.device.type == "cuda"
     for step in range(args.steps):
         count = args.microbatches[step % len(args.microbatches)]
         batches = text.microbatches(step, count)
         world.synchronize()
         torch.distributed.barrier()
-        start = time.perf_counter()
-        losses = training.step(batches)
-        issued = time.perf_counter()
-        world.synchronize()
-        end = time.perf_counter()
-        run.host_ms.append(1e3 * (issued - start))
-        run.step_ms.append(1e3 * (end - start))
-        # Only the last stage of a pipeline has any.
-        run.losses.append(torch.stack(losses).cpu() if losses
-                          else torch.empty(0))
-    run.weights = {name: value.detach().to("cpu", copy=True)
-                   for name, value in training.state().items()}
-    if cuda:
-        run.peak_mib = torch.cuda.max_memory_allocated(world.device) / 2**20
+        common.timed(training, run, batches, world)
+    common.ended(training, run, world)
 
 
 def train(run: common.Run, args, row: Row, world, text) -> None:
