@@ -350,6 +350,8 @@ def wrap(model, config, device: torch.device, reduces=False, gathers=False):
         model = DistributedDataParallel(
             config, DistributedDataParallelConfig(
                 grad_reduce_in_fp32=True,
+                # Or it takes weight gradients before they are computed.
+                delay_wgrad_compute=config.delay_wgrad_compute,
                 overlap_grad_reduce=reduces or gathers,
                 # About a layer, so that there is something to overlap with.
                 bucket_size=12 * config.hidden_size ** 2
