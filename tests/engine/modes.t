@@ -341,6 +341,15 @@ train "more lengths than banks" GRAPHHOOKS_MAX_BANKS=2 GRAPHHOOKS_LOG=off -- \
 ok $? "are recorded anew"
 small=$whole
 
+# ---- it has numbers -----------------------------------------------------
+
+# shellcheck disable=SC2086 # words
+"$builddir/gh-engine" --driver "$driver" $small --quiet --steps 8 --lr 1000 \
+    --warmup 1 --compare eager,graph > "$scratch/out" 2>&1
+[ $? -eq 1 ] && grep -q '^bitwise equal: no, as losses are no numbers' \
+    "$scratch/out"
+ok $? "losses that are no numbers are not called equal"
+
 # ---- it learns -----------------------------------------------------------
 
 # learns MODEL OPTION...

@@ -9,6 +9,7 @@
 #include "words/exchange.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,15 +37,27 @@ void report_prediction(const struct command *command)
                "microbatches they should be idle for %.1f %%, if a backward "
                "takes two forwards\n",
                pipeline_schedule_name(options), options->pp,
-               options_vpp(options), options_vpp(options) > 1 ? "s" : "",
-               count, 100 * pipeline_idle(options, count));
+               options_vpp(options), options_vpp(options) > 1 ? "s" : "", count,
+               100 * pipeline_idle(options, count));
     }
+}
+
+/* Trainings without numbers are alike, and show nothing. */
+static bool has_numbers(const struct result *result)
+{
+    for (int i = 0; i < result->steps; i++) {
+        if (!isfinite(result->loss[i])) {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool report_equal(const struct result *a, const struct result *b)
 {
-    return a->steps == b->steps && a->weights_hash == b->weights_hash &&
-           !a->ranks_differ && !b->ranks_differ &&
+    return has_numbers(a) && a->steps == b->steps &&
+           a->weights_hash == b->weights_hash && !a->ranks_differ &&
+           !b->ranks_differ &&
            memcmp(a->loss, b->loss, (size_t)a->steps * sizeof(*a->loss)) == 0;
 }
 
@@ -201,10 +214,9 @@ static void print_stash(const struct result *result)
 
 const char *report_exchange_kind(gh_exchange_kind kind)
 {
-    static const char *const names[] = {
-        "unknown",
+    static const char *const names[] = { "unknown",
 #define ROW(id, word) [GH_EXCHANGE_##id] = #word,
-        EXCHANGE_KINDS(ROW)
+                                         EXCHANGE_KINDS(ROW)
 #undef ROW
     };
 
@@ -307,13 +319,12 @@ static void print_ranks(const struct result *results, int n)
 }
 
 /* Prints how many ranks shared sequences, and in how many microbatches. */
-static void print_cp(const struct options *options,
-                     const struct result *result)
+static void print_cp(const struct options *options, const struct result *result)
 {
     for (int i = 0; i < options->n_cp; i++) {
         printf("%s%d in %" PRIu64,
-               i == 0 ? "ranks that share a sequence: " : ", ",
-               options->cp[i], result->shaped[i]);
+               i == 0 ? "ranks that share a sequence: " : ", ", options->cp[i],
+               result->shaped[i]);
     }
     if (options->n_cp > 0) {
         printf(" microbatches, by %s\n",
@@ -403,7 +414,10 @@ void report_table(const struct command *command, const struct device *dev,
     if (!whole) {
         printf("bitwise equal: not known, as the run was interrupted\n");
     } else if (n > 1) {
-        printf("bitwise equal: %s\n",
-               report_all_equal(results, n) ? "yes" : "no");
+        printf("bitwise equal: %s%s\n",
+               report_all_equal(results, n) ? "yes" : "no",
+               has_numbers(&results[0]) ? ""
+                                        : ", as losses are no numbers, which "
+                                          "shows nothing");
     }
 }

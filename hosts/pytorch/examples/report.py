@@ -68,6 +68,15 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(bits(a), bits(b))
 
 
+def _of_numbers(first):
+    """Trainings without numbers are alike, and show nothing."""
+    for step, losses in enumerate(first.losses, 1):
+        if not torch.isfinite(losses).all():
+            yield (f"{first.name}: the loss is no number from step {step} "
+                   "on, so that nothing is compared")
+            return
+
+
 def _of_losses(first, other):
     for step, (a, b) in enumerate(zip(first.losses, other.losses), 1):
         if not same(a, b):
@@ -108,7 +117,8 @@ def differences(first, other) -> list[str]:
             return [f"{run.name}: it did not finish: {run.error}"]
     if len(first.losses) != len(other.losses) or not first.losses:
         return [f"{other.name}: it has another count of steps"]
-    return [*_of_losses(first, other), *_of_weights(first, other)]
+    return [*_of_numbers(first), *_of_losses(first, other),
+            *_of_weights(first, other)]
 
 
 def verdict(first, everyone: list[list[str]]) -> None:

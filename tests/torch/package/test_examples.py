@@ -488,9 +488,18 @@ def finished(common, name="off", losses=(1.0, 2.0), weight=(0.0, 1.0)):
 def test_what_has_the_same_bits_is_equal(tools):
     common, report = tools
     nan = float("nan")
-    first = finished(common, losses=(1.0, nan), weight=(nan, 0.0))
-    other = finished(common, "x", losses=(1.0, nan), weight=(nan, 0.0))
+    first = finished(common, weight=(nan, 0.0))
+    other = finished(common, "x", weight=(nan, 0.0))
     assert report.differences(first, other) == []
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_trainings_without_numbers_show_nothing(tools, loss):
+    common, report = tools
+    first = finished(common, losses=(1.0, loss))
+    (said,) = report.differences(first, finished(common, "x", (1.0, loss)))
+    assert said == ("off: the loss is no number from step 1 on, so that "
+                    "nothing is compared")
 
 
 def test_zero_and_minus_zero_are_not_equal(tools):
