@@ -401,9 +401,27 @@ def test_how_many_queues_there_are_is_said(monkeypatch, connections, more,
     for name, value in more.items():
         monkeypatch.setattr(core.config, name, value)
     from graphhooks.megatron import environment
-    notes = environment.notes_of(core.config)
+    notes = environment.notes_of(core.config, [core])
     assert len(notes) == (note is not None)
     assert note is None or note in notes[0]
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_a_wrapper_that_takes_weight_gradients_too_early_is_said(wraps):
+    from types import SimpleNamespace
+
+    from graphhooks.megatron import environment
+    config = SimpleNamespace(overlap_moe_expert_parallel_comm=True,
+                             sequence_parallel=False,
+                             delay_wgrad_compute=True)
+    ddp = SimpleNamespace(ddp_config=SimpleNamespace(
+        delay_wgrad_compute=wraps), module=None)
+    chunk = SimpleNamespace(module=ddp)
+    notes = environment.notes_of(config, [chunk])
+    assert len(notes) == (not wraps)
+    assert wraps or "set it in both" in notes[0]
+    config.delay_wgrad_compute = False
+    assert environment.notes_of(config, [chunk]) == []
 
 
 def test_memory_that_nccl_would_register(monkeypatch):

@@ -116,7 +116,7 @@ class Attached:
         self._seams: list = []
         self._hooks: list = []
         self.chunks: list = []  # of graphhooks.attach, one for each
-        self._notes = environment.notes_of(config)
+        self._notes = environment.notes_of(config, chunks)
         self._quantization = None
         options = dict(options)
         word = options.pop("overlap", None)

@@ -55,8 +55,12 @@ def refuse_apart() -> None:
                 "leave attn out of the scope")
 
 
-def notes_of(config) -> list:
-    """What matters for speed."""
+def notes_of(config, chunks) -> list:
+    """What matters for speed, and what eager steps get wrong too."""
+    return _of_connections(config) + _of_wrapping(config, chunks)
+
+
+def _of_connections(config) -> list:
     connections = os.environ.get(_CONNECTIONS)
     if connections == "1" and config.overlap_moe_expert_parallel_comm:
         return [f"{_CONNECTIONS}=1 puts the work of all streams into one "
@@ -67,4 +71,20 @@ def notes_of(config) -> list:
                 "sequence_parallel, and a GPU before Blackwell, Megatron asks "
                 "for 1, so that collectives start before what they overlap "
                 "with, also in graphs"]
+    return []
+
+
+def _of_wrapping(config, chunks) -> list:
+    """Hooks of a wrapper that take a gradient before it is there."""
+    if not config.delay_wgrad_compute:
+        return []
+    for chunk in chunks:
+        while chunk is not None:
+            wraps = getattr(chunk, "ddp_config", None)
+            if wraps is not None and not wraps.delay_wgrad_compute:
+                return ["delay_wgrad_compute is on in the model's config and "
+                        "off in DistributedDataParallelConfig, so that "
+                        "main_grad gets weight gradients which are not "
+                        "computed yet, in eager steps too: set it in both"]
+            chunk = getattr(chunk, "module", None)
     return []
