@@ -161,6 +161,86 @@ def test_a_cache_of_the_last_call_may_have_another(file, replays, grain):
     assert (stats["refused"] == {}) is replays
 
 
+# As Triton calls a kernel: by a launcher that it has made from a text, of what
+# was found to be best.
+LAUNCHER = """
+def dynamic_func(x):
+    return backend.add(x)
+"""
+
+
+class Backend:
+    def add(self, x):
+        return x + 1
+
+
+class Kernel:
+    def __init__(self) -> None:
+        self.best_config = 1
+
+    def run(self, x):
+        return self.launch(x) + self.best_config // 8
+
+
+KERNEL = Kernel()
+
+
+def made(classes) -> None:
+    names = {"backend": Backend(), **{k.__name__: k for k in classes}}
+    exec(LAUNCHER, names)
+    KERNEL.launch = names["dynamic_func"]
+
+
+class OfAKernel(silent_cases.Layer):
+    way = staticmethod(torch.sin)
+
+    def forward(self, x):
+        return KERNEL.run(super().forward(x))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("what", ["launcher", "best_config"])
+@pytest.mark.parametrize("whose", ["triton.runtime.jit", "mine"])
+def test_what_triton_finds_to_be_best_may_change(monkeypatch, whose, what,
+                                                 grain):
+    for thing in (Backend, Kernel, Kernel.run, Backend.add):
+        monkeypatch.setattr(thing, "__module__", whose)
+
+    def train(grain):
+        made([Backend])
+        KERNEL.best_config = 1
+        case = silent_cases.Case("", OfAKernel, lambda _: None)
+        torch.manual_seed(0)
+        model = silent_cases.stack(case)
+
+        def change(step):
+            if step == 4 and what == "launcher":
+                made([Backend])
+            elif step == 4:
+                KERNEL.best_config = step
+
+        if grain is None:
+            return silent_cases.train(model, change, STEPS), None
+        with graphhooks.attach(model, verify="off",
+                               **GRAINS[grain]) as attached:
+            return silent_cases.train(model, change, STEPS), attached.stats()
+
+    (one, _), (two, stats) = train(None), train(grain)
+    assert all(same(a, b) for a, b in zip(one[0] + one[1], two[0] + two[1]))
+    assert (set(stats["eager_calls"]) == {"warmup"}) \
+        is (whose != "mine"), stats["eager_calls"]
+
+
+@pytest.mark.parametrize("classes, is_theirs", [
+    ([Backend], True), ([], False), ([Backend, int], False)])
+def test_who_makes_a_function_from_a_text(monkeypatch, classes, is_theirs):
+    from graphhooks.torch.base.names import is_of_others
+
+    monkeypatch.setattr(Backend, "__module__", "triton.runtime.jit")
+    made(classes)
+    assert is_of_others(KERNEL.launch) is is_theirs
+
+
 class Wanted:
     version = None
 

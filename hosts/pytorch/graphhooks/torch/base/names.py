@@ -44,12 +44,23 @@ CAPTURING = "transformers.utils.output_capturing"
 
 def is_of_others(thing) -> bool:
     """A function, class or file that nobody is going to change, or of which no
-    graph has anything."""
+    graph has anything: what Triton reads chooses a kernel, and the one that
+    was recorded is as good as any."""
     whose = package(thing)
+    if not whose:
+        return _is_launcher(thing)
     if whose == "transformers":
         return getattr(thing, "__module__", None) == CAPTURING
-    return whose in ("torch", "numpy", "graphhooks") \
+    return whose in ("torch", "numpy", "graphhooks", "triton") \
         or whose in sys.stdlib_module_names
+
+
+def _is_launcher(thing) -> bool:
+    """Whether Triton has made it from a text: a function without a file, in a
+    namespace with a class of Triton's and no other."""
+    names = getattr(thing, "__globals__", {})
+    return {package(v) for v in names.values() if isinstance(v, type)} \
+        == {"triton"}
 
 
 def namespaces(function):

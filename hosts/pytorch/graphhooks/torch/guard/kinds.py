@@ -18,7 +18,7 @@ from ..base.names import is_of_others, package
 # unittest in the place of packages that are missing.
 _OPAQUE = frozenset(("threading", "_thread", "weakref", "_weakrefset",
                      "concurrent", "multiprocessing", "asyncio", "queue",
-                     "contextvars", "unittest", "graphhooks"))
+                     "contextvars", "unittest", "graphhooks", "triton"))
 
 
 def has_values(thing) -> bool:

@@ -31,6 +31,7 @@ OTHERS = _TORCH, "<frozen "  # files whose functions nobody changes
 _OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
+_TRITON = tuple(f"{place}triton{os.sep}" for place in _INSTALLED)
 # Of Python's own, what reads attributes by the names that objects have.
 _BY_ANY_NAME = frozenset((_PYTHON + file, name) for file, name in (
     ("copy.py", "_reconstruct"), ("copy.py", "deepcopy"), ("copy.py", "copy"),
@@ -130,7 +131,8 @@ def more_than(ran, other) -> tuple | None:
 def _is_of_others(code) -> bool:
     file = code.co_filename
     return file.startswith(OTHERS) or file.startswith(_PYTHON) \
-        and not any(place in file for place in _INSTALLED)
+        and not any(place in file for place in _INSTALLED) \
+        or any(place in file for place in _TRITON)
 
 
 def functions_of(codes) -> list:
