@@ -138,6 +138,40 @@ done
     done
 }
 
+# ---- experts that ranks divide -------------------------------------------------
+
+# numbers: the losses and weights of the last run, of all its modes.
+numbers()
+{
+    sed -n '/"loss"\|"weights_hash"/p' "$scratch/out.json" | sort -u
+}
+
+# Graphs hold the collectives of both groups, where one is the other, a part of
+# it, or neither.
+for how in "4 --cp 1,2 --ep 2" "4 --cp 1,2,4 --ep 2" "4 --cp 2 --ep 4" \
+    "6 --cp 1,3 --ep 2"; do
+    sizes=${how#*--cp } sizes=${sizes%% *}
+    how="--ranks $how --model moe --layers 4 --steps 6 --microbatches 4,2"
+    [ "$sizes" != 2 ] || how="$how --cp-force 2"
+    alone=
+    for more in "--compare eager" --sync-free "--sync-free --stash 400%" \
+        --drop-and-pad; do
+        # shellcheck disable=SC2086 # words
+        train "$how $more" GRAPHHOOKS_GRANULARITY=chunk -- $dynamic --seq 16 \
+            $how $more
+        [ -n "$alone" ] || alone=$(numbers)
+        [ "$more" = --drop-and-pad ] || [ "$(numbers)" = "$alone" ]
+        ok $? "$how $more: the bits of ranks that wait for counts"
+        [ "$more" = "--compare eager" ] || {
+            banks=$(list cp_microbatches | tr ', ' '\n\n' | grep -c '[1-9]')
+            [ "$(value recordings)" -le $((banks * 2 *
+                $(list chunk_slots_used))) ] &&
+                [ "$(value replays)" -gt "$(value recordings)" ]
+            ok $? "$how $more: a graph each way, of each slot and bank"
+        }
+    done
+done
+
 if [ "$driver" = cuda ]; then
     done_testing
     exit
@@ -172,6 +206,18 @@ for n in 1 3; do
     apart "a recording that fails" cuStreamEndCapture:$n
     apart "a graph that cannot be made" cuGraphInstantiateWithFlags:$n \
         --cp-force 3 --cp-comm ring
+done
+# Of experts too, on ranks of two groups of which neither holds the other.
+for n in 2 7; do
+    SOFTCUDA_FAIL=cuStreamEndCapture:$n GRAPHHOOKS_GRANULARITY=chunk \
+        timeout 60 "$builddir/gh-engine" $small $dynamic --seq 16 --ranks 6 \
+        --cp 1,3 --ep 2 --model moe --sync-free --limit 3 > "$scratch/out" \
+        2> "$scratch/err"
+    [ $? -eq 0 ] && grep -q '^bitwise equal: yes' "$scratch/out" &&
+        [ "$(grep -c "runs eagerly from now on" "$scratch/err")" -ge 1 ]
+    held=$?
+    ok $held "where one of six ranks cannot record a chunk, none does"
+    [ $held -eq 0 ] || diag "$(head -n 3 "$scratch/err")"
 done
 # shellcheck disable=SC2086 # words
 GRAPHHOOKS_SCOPE=attn SOFTCUDA_FAIL=cuGraphLaunch:40 timeout 10 \

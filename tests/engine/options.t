@@ -103,11 +103,7 @@ refused 2 "divided by --ep 2; take a multiple of it" --model moe --ep 2 \
     --ranks 2 --experts 3
 refused 2 "has no layer of experts; take --model moe" --ep 2 --ranks 2
 refused 2 "from 1 to 64" --model moe --ep 0
-refused 2 "operations of two groups of ranks" --model moe --ep 2 --ranks 2 \
-    --drop-and-pad --cp-force 2
 refused 2 "or --sync-free" --model moe --ep 2 --ranks 2 --compare eager,step
-refused 2 "^--sync-free with --ep and --cp: a graph would hold" --model moe \
-    --ep 2 --ranks 2 --sync-free --cp-force 2
 refused 2 "dropless ranks that divide experts; take --ep 2" --model moe \
     --sync-free
 refused 2 "leave out --drop-and-pad" --model moe --ep 2 --ranks 2 \

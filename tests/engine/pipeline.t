@@ -252,6 +252,10 @@ all=eager,graph,graph+offload,graph+offload+delay
         --vpp 2 --microbatches 4,6,2 --compare $all --offload core_attn
     same "all, zero bubble" -- --ranks 4 $shared --model moe --ep 2 --pp 2 \
         --schedule zero-bubble --microbatches 4,6,2
+    several --ranks 2 $shared --model moe --ep 2 --microbatches 4,6,2
+    same "all, with exchanges in graphs" GRAPHHOOKS_GRANULARITY=chunk -- \
+        --ranks 4 $shared --model moe --ep 2 --pp 2 --vpp 2 --sync-free \
+        --microbatches 4,6,2 --compare $all --offload core_attn --stash 300%
     several --ranks 2 --seq 8 --layers 4 --model moe --ep 2 --drop-and-pad
     same "experts in graphs" GRAPHHOOKS_GRANULARITY=chunk -- --ranks 4 --seq 8 \
         --layers 4 --model moe --ep 2 --drop-and-pad --pp 2

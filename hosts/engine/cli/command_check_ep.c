@@ -76,14 +76,6 @@ int command_check_ep(const struct command *command, char *text,
                                         : "leave out --dropless-host");
         return -1;
     }
-    if (ep > 1 && (config->drop_and_pad || config->sync_free) &&
-        command->options.n_cp > 0) {
-        snprintf(text, text_bytes,
-                 "%s with --ep and --cp: a graph would hold operations of two "
-                 "groups of ranks; leave one out",
-                 config->drop_and_pad ? "--drop-and-pad" : "--sync-free");
-        return -1;
-    }
     if (command->options.exchange != NULL && ep == 1) {
         snprintf(text, text_bytes,
                  "--exchange %s: with --ep 1 no tokens are exchanged; take "

@@ -81,6 +81,27 @@ static int lend(struct host *host, int shape, struct comm *comm)
                            : host_fail(host, "gh_ranks_set", status, &err);
 }
 
+/* The ranks that one rank's passes of a shape may wait for.  Groups are of
+ * neighbours, so that one that is a multiple of another holds it. */
+static struct comm *ranks_of(const struct host *host, int shape)
+{
+    struct ranks *ranks = host->trainer->options->ranks;
+    struct comm *sequences = &ranks->groups[shape];
+    struct comm *experts = &ranks->experts;
+
+    if (!host->lends_experts) {
+        return sequences;
+    }
+    if (host->trainer->options->n_cp == 0 || sequences->handle == NULL ||
+        experts->n % sequences->n == 0) {
+        return experts;
+    }
+    if (sequences->n % experts->n == 0) {
+        return sequences;
+    }
+    return ranks->stage.handle != NULL ? &ranks->stage : &ranks->world;
+}
+
 /* Lends the library the groups, so that if one rank cannot record a pass with
  * collectives, none does. */
 int host_lend_groups(struct host *host)
@@ -89,9 +110,8 @@ int host_lend_groups(struct host *host)
 
     host->lends_experts =
         options->ranks != NULL && config_ep(&options->config) > 1 &&
-        options->n_cp == 0 &&
         (options->config.drop_and_pad || config_sync_free(&options->config) ||
-         host->trainer->overlaps);
+         (host->trainer->overlaps && options->n_cp == 0));
     if (options->n_cp == 0 && !host->lends_experts) {
         return 0;
     }
@@ -103,9 +123,7 @@ int host_lend_groups(struct host *host)
         return -1;
     }
     for (int i = 0; i < options_shapes(options); i++) {
-        if (lend(host, i,
-                 host->lends_experts ? &options->ranks->experts
-                                     : &options->ranks->groups[i]) != 0) {
+        if (lend(host, i, ranks_of(host, i)) != 0) {
             return -1;
         }
     }

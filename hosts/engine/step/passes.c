@@ -176,11 +176,11 @@ static uint32_t flags_of(const struct host *host, const struct pass *pass)
     const bool nothing_later = trainer->chunk->model.delay_wgrad &&
                                pass->direction == GH_BACKWARD &&
                                !pass->leaves_wgrad;
-    const bool shared =
-        host->lends_experts ? pass->segment->exchanges : pass->segment->has_cp;
-    const bool local = (host->lends_experts ||
-                        comm_of(trainer, pass->microbatch) != NULL) &&
-                       (pass->direction == GH_WGRAD || !shared);
+    const bool shares = comm_of(trainer, pass->microbatch) != NULL;
+    const bool waits = (host->lends_experts && pass->segment->exchanges) ||
+                       (shares && pass->segment->has_cp);
+    const bool local = (host->lends_experts || shares) &&
+                       (pass->direction == GH_WGRAD || !waits);
 
     return (nothing_later ? GH_PASS_NO_WGRAD : 0) |
            (local ? GH_PASS_LOCAL : 0);
