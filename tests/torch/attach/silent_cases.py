@@ -16,6 +16,7 @@ import collections
 import contextlib
 import contextvars
 import dataclasses
+import enum
 import functools
 import operator
 import sys
@@ -731,6 +732,139 @@ def _(x):
 @case("global by a name that is computed", set_global("NUMBER"))
 def _(x):
     return x * globals()["".join(["NUM", "BER"])]
+
+
+# ---- classes of modules, of errors, of enumerations; patterns ---------------
+
+
+class Expert(nn.Module):
+    """Its layers have none: they read what is in the class."""
+
+    scale = 1.0
+    names = {"scale": tensor(1.0)}
+
+    @classmethod
+    def scaled(cls, x):
+        return x * cls.names["scale"]
+
+
+class Overflow(Exception):
+    limit = 1.0
+
+
+class Kind(enum.Enum):
+    DENSE = 1
+
+
+Kind.scale = 1.0
+Expert.of_names = functools.partialmethod(
+    lambda self, names: names["scale"], {"scale": 1.0})
+
+
+@case("number of a module's class", onto(Expert, "scale"))
+def _(x):
+    return x * Expert.scale
+
+
+@case("tensor that a class method of a module's class reads",
+      into(Expert.names, "scale", tensor))
+def _(x):
+    return Expert.scaled(x)
+
+
+@case("argument of a partial method",
+      into(vars(Expert)["of_names"].args[0], "scale"))
+def _(x):
+    return x * Expert.of_names(None)
+
+
+@case("number of an error's class", onto(Overflow, "limit"))
+def _(x):
+    try:
+        raise Overflow
+    except Overflow as error:
+        return x * error.limit
+
+
+@case("number of an enumeration", onto(Kind, "scale"))
+def _(x):
+    return x * Kind.scale
+
+
+class Matched:
+    __match_args__ = "".join(["fac", "tor"]),
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+
+MATCHED = Matched()
+MATCHING = """
+def way(x):
+    match MATCHED:
+        case Matched(%s):
+            return x * number
+"""
+
+
+def matching(pattern: str):
+    space = {"MATCHED": MATCHED, "Matched": Matched, "__name__": "outside"}
+    exec(MATCHING % pattern, space)
+    return space["way"]
+
+
+if sys.version_info >= (3, 10):
+    case("attribute that a pattern names", onto(MATCHED, "factor"))(
+        matching("factor=number"))
+    case("attribute that a pattern has by its place",
+         onto(MATCHED, "factor"))(matching("number"))
+
+PROXY = weakref.proxy(HOLDER)
+WEAK_METHOD = weakref.WeakMethod(HOLDER.scaled)
+VIEWED = {"scale": 1.0}
+VIEW = VIEWED.values()
+MISSING = collections.defaultdict(lambda: 1.0)
+
+
+@case("object behind a weak proxy", onto(HOLDER, "scale"))
+def _(x):
+    return x * PROXY.scale
+
+
+@case("object of a weak method", onto(HOLDER, "scale"))
+def _(x):
+    return WEAK_METHOD()(x)
+
+
+@case("dict behind a view", into(VIEWED, "scale"))
+def _(x):
+    return x * sum(VIEW)
+
+
+@case("default of a dict", lambda n: setattr(
+    MISSING, "default_factory", (lambda: 1.0) if n == 1.0 else lambda: 1.5))
+def _(x):
+    MISSING.pop("scale", None)
+    return x * MISSING.pop("scale", MISSING.default_factory())
+
+
+def _enter_array() -> None:
+    """With an object in it, if there are arrays."""
+    try:
+        import numpy
+    except ModuleNotFoundError:
+        return
+    array = numpy.array([None, Holder()], dtype=object)
+    case("object in an array of numpy", lambda n: setattr(
+        array[1], "scale", n))(lambda x: array[1].scaled(x))
+
+
+_enter_array()
+
+
+@case("global of its own file, by sys.modules", set_global("NUMBER"))
+def _(x):
+    return x * sys.modules[__name__].NUMBER
 
 
 # ---- functions -------------------------------------------------------------

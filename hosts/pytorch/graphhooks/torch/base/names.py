@@ -13,6 +13,7 @@ import types
 _FAR = 3  # files that have one another
 # Files by their names in a text, and globals and attributes by any name.
 _FILES = frozenset(("modules", "import_module", "__import__"))
+_OWN_FILE = frozenset(("__name__", "__module__"))
 _GLOBALS = frozenset(("globals", "eval", "exec"))
 _ATTRIBUTES = frozenset(("vars", "__dict__", "attrgetter", "methodcaller",
                          "__getattribute__", "__reduce_ex__", *_GLOBALS))
@@ -29,6 +30,7 @@ _LOADS = {dis.opmap["LOAD_GLOBAL"]: int(sys.version_info >= (3, 11)),
           dis.opmap["LOAD_NAME"]: 0}
 _STORES = {dis.opmap["STORE_ATTR"]: 0}
 _IMPORT, _MORE = dis.opmap["IMPORT_NAME"], dis.opmap["EXTENDED_ARG"]
+_MATCH = dis.opmap.get("MATCH_CLASS", -1)  # from Python 3.10 on
 _OF_CLASSES = frozenset(("__getattr__", "__getattribute__"))
 
 
@@ -71,6 +73,9 @@ def namespaces(function):
     all_names = all_names_of(function.__code__)
     if not _GLOBALS.isdisjoint(all_names):
         read = [k for k in names if not k.startswith("__")]
+    elif not (_FILES.isdisjoint(all_names) or _OWN_FILE.isdisjoint(all_names)):
+        read = [*read, *(k for k in all_names  # sys.modules[__name__].name
+                         if k in names and k not in read)]
     read = _but_caches(names, read)
     yield "", names, read
     waiting = [(key, names[key], 0) for key in read if key in names]
@@ -111,10 +116,27 @@ def all_names_of(code) -> tuple:
     """Also of what is defined within it."""
     names = dict.fromkeys(code.co_names)  # getattr() has texts
     names.update(dict.fromkeys(c for c in code.co_consts if type(c) is str))
+    if _matches(code):  # case Config(scale=s): a tuple has the names
+        names.update(dict.fromkeys(
+            name for c in code.co_consts if type(c) is tuple
+            for name in c if type(name) is str))
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             names.update(dict.fromkeys(all_names_of(inner)))
     return tuple(names)
+
+
+def _matches(code) -> bool:
+    return _MATCH in code.co_code[::2]
+
+
+@functools.lru_cache(maxsize=None)
+def matches_by_place(code) -> bool:
+    """Whether there is a case Config(s), of which the class has the names."""
+    steps, places = code.co_code[::2], code.co_code[1::2]
+    return any(step == _MATCH and place > 0
+               for step, place in zip(steps, places)) \
+        or any(map(matches_by_place, within(code)))
 
 
 @functools.lru_cache(maxsize=None)

@@ -21,8 +21,8 @@ import types
 
 import torch
 
-from ..base.names import (all_names_of, is_of_others, reads_by_any_name,
-                          within, written_in)
+from ..base.names import (all_names_of, is_of_others, matches_by_place,
+                          reads_by_any_name, within, written_in)
 from . import compiled
 
 _FAR = 3  # functions that read one another, where nothing was seen
@@ -53,6 +53,7 @@ class Ran:
         self.is_any = codes is None
         self.is_guessed = self.is_any  # with limits of how far one looks
         self.own: list = []  # codes of neither torch nor Python
+        self.matches = self.is_any  # attributes that classes name in order
         names = set(names)
         # In one order: where two functions have a name, the first found has
         # it alone, and that has to be the same one at each look.
@@ -64,6 +65,7 @@ class Ran:
             else:
                 self.own.append(code)
                 self.is_any |= reads_by_any_name(code)
+                self.matches |= matches_by_place(code)
         self.names = frozenset(names)
 
     def and_these(self, codes) -> "Ran":
@@ -123,7 +125,8 @@ ANY = Ran()
 @functools.lru_cache(maxsize=8)
 def more_than(ran, other) -> tuple | None:
     """Names and codes that the other has besides; None: that may be any."""
-    if other.codes is None or ran.codes is None or other.is_any != ran.is_any:
+    if other.codes is None or ran.codes is None \
+            or (other.is_any, other.matches) != (ran.is_any, ran.matches):
         return None
     return other.names - ran.names, other.codes - ran.codes
 

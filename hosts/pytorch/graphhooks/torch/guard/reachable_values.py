@@ -17,6 +17,7 @@ import collections
 import contextvars
 import enum
 import functools
+import gc
 import io
 import logging
 import operator
@@ -45,6 +46,8 @@ _AROUND = (*PLAIN, torch.Tensor, functools.partial, types.FunctionType,
 _NO_OBJECTS = (enum.Enum, torch.Generator, types.ModuleType, logging.Logger,
                io.IOBase, private.TreeSpec, torch.optim.Optimizer)
 _WRAPPED = (staticmethod, classmethod)
+_PARTIAL = (functools.partial, functools.partialmethod)
+_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _DEEP = 32  # containers in one another
 _OF_WEIGHTS = (int, float, str)  # flags are set and taken back in each step
@@ -56,6 +59,7 @@ _BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset,
           collections.deque)
 _version = private.version
 _mro = operator.attrgetter("__mro__")
+_default = operator.attrgetter("default_factory")
 
 
 class Part:
@@ -251,10 +255,10 @@ class Found:
         if kind in PLAIN:
             self.values[name] = value
         elif kind in weakref.ProxyTypes:  # which say that they are others
-            self.values[name] = id(value)
+            self._add_proxied(name, value)
         elif isinstance(value, _BASES):
             self._add_container(name, value, kind)
-        elif kind is functools.partial:
+        elif kind in _PARTIAL:
             self.values[name] = kind
             self._add_parts(name, value, ("func", "args", "keywords"))
         elif kind is types.MethodType:
@@ -323,20 +327,45 @@ class Found:
         elif kind in _GETTERS:
             self.named.update(name for text in value.__reduce__()[1]
                               if type(text) is str for name in text.split("."))
-        elif kind is weakref.ref:
+        elif kind is weakref.WeakMethod:
+            self._add_weak_method(name, value)
+        elif isinstance(value, weakref.ref):
             self._add_referent(name, value)
+        elif kind in _VIEWS:
+            for names in gc.get_referents(value):  # a dict
+                self.add(f"{name}'s dict", names)
         elif kind is contextvars.ContextVar:
             self.held.see(snapshot.seen_of(value))
             self.held.put_one(snapshot.value_of, value)
             self.add(f"{name}'s value", snapshot.value_of(value))
         elif isinstance(value, type):
-            if not (is_of_others(value) or issubclass(
-                    value, (torch.nn.Module, BaseException, enum.Enum))):
+            if not is_of_others(value):
                 self.classes[name] = value
         elif is_iterator(value, kind):
             self.unfit[name] = f"an iterator ({kind.__name__})"
         elif not isinstance(value, _NO_OBJECTS) and has_values(value):
-            self.objects[name] = value
+            self._add_object(name, value)
+
+    def _add_object(self, name: str, value) -> None:
+        self.objects[name] = value
+        if self.ran.matches:  # case Config(s)
+            self.named.update(getattr(type(value), "__match_args__", ()))
+
+    def _add_proxied(self, name: str, value) -> None:
+        """A proxy gives what the other has, so its methods know the other."""
+        self.values[name] = id(value)
+        try:
+            thing = value.__dir__.__self__
+        except ReferenceError:
+            return
+        self._add_referent(name, weakref.ref(thing))
+
+    def _add_weak_method(self, name: str, value) -> None:
+        """It makes a method in each call."""
+        method = value()
+        if method is not None:
+            self.add(f"{name}().__func__", method.__func__)
+            self._add_referent(name, weakref.ref(method.__self__))
 
     def _add_referent(self, name: str, value) -> None:
         """Its attributes alone: it is to go when all others have let go."""
@@ -370,7 +399,7 @@ class Found:
         if self._is_new(value):
             self._hold(value, kind)
             if kind not in CONTAINERS and has_values(value):
-                self.objects[name] = value
+                self._add_object(name, value)
         is_dict = isinstance(value, dict)
         inner = _base(value).items(value) if is_dict \
             else enumerate(_iter(value))
@@ -386,11 +415,15 @@ class Found:
             keys.append(key)
         if is_dict and len(keys) > 1:
             self.values[f"{name}'s order"] = ", ".join(keys)
+        if isinstance(value, collections.defaultdict):
+            self.add(f"{name}'s default", value.default_factory)
         self._inside.remove(id(value))
 
     def _hold(self, value, kind) -> None:
         if not isinstance(value, tuple):
             self._mutable.append(lambda: _putting_back(value))
+        if isinstance(value, collections.defaultdict):
+            self.held.put_one(_default, value)
         if kind is collections.defaultdict:  # to ask for a key puts it in
             self.held.put_all(dict.__iter__, value)
             self.held.put_all(dict.values, value)
@@ -428,6 +461,10 @@ class Found:
         if self._is_new(value) and value.nbytes <= _MUCH:
             self.held.put_equal(comparable, value)
             self.values[f"{name} (content)"] = value.tobytes()
+            if value.dtype == object:
+                self.held.put_all(_elements, value)
+                for i, each in enumerate(_elements(value)):
+                    self.add(f"{name}.flat[{i}]", each)
             if value.shape:
                 self._mutable.append(lambda: functools.partial(
                     operator.setitem, value, ..., value.copy()))
@@ -510,6 +547,10 @@ def _putting_back(value):
                 value, before)
 
     return put_back
+
+
+def _elements(array) -> list:
+    return array.ravel().tolist()
 
 
 def bits_of(value):

@@ -202,8 +202,9 @@ def _next_of(prefix: str, found: Found, own, far: int) -> list:
     """What is to be looked at besides, each with its name."""
     waiting = [(f"{prefix}{name}", thing, of_object, far)
                for name, thing in found.objects.items()]
+    known = classes(own) if found.classes else ()  # those of its own modules
     waiting += [(f"{prefix}{name}", kind, of_namespace, far)
-                for name, kind in found.classes.items()]
+                for name, kind in found.classes.items() if kind not in known]
     waiting += [(kind.__name__, kind, of_objects_class, far)
                 for kind in classes([*found.objects.values(),
                                      *found.classes.values()])]
