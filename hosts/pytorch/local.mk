@@ -119,6 +119,9 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/offload/pinned.py \
 	hosts/pytorch/graphhooks/torch/offload/ringed.py \
 	hosts/pytorch/graphhooks/torch/offload/saved.py \
+	hosts/pytorch/graphhooks/torch/quantized/__init__.py \
+	hosts/pytorch/graphhooks/torch/quantized/calls.py \
+	hosts/pytorch/graphhooks/torch/quantized/regions.py \
 	hosts/pytorch/graphhooks/torch/record/__init__.py \
 	hosts/pytorch/graphhooks/torch/record/again.py \
 	hosts/pytorch/graphhooks/torch/record/beside.py \

@@ -11,6 +11,7 @@ EXTRA_DIST += \
 	tests/megatron/softmegatron.py \
 	tests/megatron/softquantization.py \
 	tests/megatron/test_auto.py \
+	tests/megatron/test_autocast.py \
 	tests/megatron/test_example.py \
 	tests/megatron/test_gradients.py \
 	tests/megatron/test_kinds.py \

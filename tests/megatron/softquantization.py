@@ -60,6 +60,11 @@ class Manager:
         cls.quantization_state = State()
 
     @classmethod
+    def fp8_graph_capturing(cls) -> bool:
+        return cls.quantization_state.fp8_graph_capturing \
+            or torch.cuda.is_current_stream_capturing()
+
+    @classmethod
     def set_skip_fp8_weight_update_tensor(cls, skip):
         state = cls.quantization_state  # a number on the device
         if state.skip_fp8_weight_update_tensor is None:
@@ -227,14 +232,18 @@ class Linear(torch.nn.Module):
 
     def forward(self, x):
         first, self.is_first_microbatch = self.is_first_microbatch, False
+        product = self._product(x, first)
+        return self.linear(x) if product is None else (product, None)
+
+    def _product(self, x, first):
         state = Manager.quantization_state
         self.fp8 = state.fp8_enabled
         if not self.fp8:
             self.fp8_initialized = False
-            return self.linear(x)
+            return None
         self._begin(state)
         return _Product.apply(x, self.linear.weight, self, first,
-                              torch.is_grad_enabled()), None
+                              torch.is_grad_enabled())
 
     def _begin(self, state) -> None:
         meta = self.fp8_meta
@@ -251,15 +260,19 @@ class Linear(torch.nn.Module):
                                              for _ in range(count)]
             self.fp8_initialized = True
             meta["recipe"] = state.fp8_recipe
-        if state.fp8_recipe.delayed() and not state.fp8_graph_capturing:
+        if state.fp8_recipe.delayed() and not Manager.fp8_graph_capturing():
             Manager.add_to_buffers(meta)
 
-    def quantized(self, weight, first: bool, trains: bool) -> Quantized:
+    def quantized(self, weight, first: bool | None,
+                  trains: bool) -> Quantized:
+        """Anew in each call, if nobody says which microbatch is the first."""
         state = Manager.quantization_state
         skips = state.skip_fp8_weight_update_tensor \
-            if state.fp8_graph_capturing else None
+            if Manager.fp8_graph_capturing() else None
         quantizer = self.quantizers[_FORWARD][1]
         quantizer.set_usage(True, trains)
+        if first is None and skips is None:
+            return quantizer(weight)
         kept = self._fp8_workspaces.get("weight")
         if kept is not None and quantizer.columnwise_usage \
                 and not kept.has_columns:
@@ -271,3 +284,15 @@ class Linear(torch.nn.Module):
         elif first:
             quantizer(weight, kept)
         return kept
+
+
+class Plain(Linear):
+    """As Transformer Engine's own is called, outside of Megatron."""
+
+    def __init__(self, linear):
+        super().__init__(linear)
+        del self.is_first_microbatch
+
+    def forward(self, x, is_first_microbatch=None):
+        product = self._product(x, is_first_microbatch)
+        return self.linear(x) if product is None else product

@@ -45,6 +45,9 @@ A folder imports from those after it in this list, and from none before it:
       chain.py              a run of layers that one graph covers
       replay.py             the node that stands in autograd's graph
       verify.py             runs some replays eagerly too; compares the bits
+    quantized/              FP8 of Transformer Engine
+      calls.py              tells a layer's calls of their te.autocast
+      regions.py            what regions of te.autocast set, read and update
     record/                 from an eager pass to a graph
       session_owner.py      makes the library's calls for a session
       c_passes.py           a segment's passes as C structs

@@ -32,6 +32,7 @@ from ..offload import marks
 from ..record.flights import Flights
 from ..record.outputs import Outputs
 from ..record.session_owner import Owner
+from ..quantized import calls as quantized
 from ..record.pools import Pools
 from ..record.state import before_pass
 from ..shapes import banks
@@ -125,9 +126,12 @@ class Attached(Owner):
         # Of autograd, in which graphs went back; the last ones.
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
-        self.things = Things({kind: names for layer in self.layers
-                              if isinstance(layer.module, Body)
-                              for kind, names in layer.module.told.items()})
+        self.quantized = quantized.of(self)
+        self.things = Things({
+            **(self.quantized.told if self.quantized else {}),
+            **{kind: names for layer in self.layers
+               if isinstance(layer.module, Body)
+               for kind, names in layer.module.told.items()}})
         self.steps = 0
         self._last: tuple | None = None  # what was to be said at the end
         self.recording: tuple | None = None  # the flight of a backward
@@ -161,6 +165,8 @@ class Attached(Owner):
             planned = self.session.segments()
             self.segments += [self._segment(s) for s in planned
                               if s.graphed and self._graphs]
+            if self.quantized is not None:
+                self._quantize()
             self.uses.look(model, self.segments)
             self.packed.attach([site for segment in self.segments
                                 for site in segment.sites])
@@ -194,6 +200,13 @@ class Attached(Owner):
         if len(modules) > 1:
             name = f"{name} to {list(modules)[-1]}"
         return self.ranks.segment(self, planned.index, name, modules)
+
+    def _quantize(self) -> None:
+        """But those that see to it themselves."""
+        for segment in self.segments:
+            for site in segment.sites:
+                if not (isinstance(site.module, Body) and site.module.told):
+                    site.quantized = quantized.Calls(self.quantized, site)
 
     def _look(self) -> None:
         """Whether calls have found something that is there to stay."""

@@ -282,6 +282,8 @@ class Chain:
         self._watched = None
         self.signature.broken = why
 
+    give_up = _break
+
     def _look(self, site, args, kwargs):
         why = self._why_other(site)
         behind = site.position + 1

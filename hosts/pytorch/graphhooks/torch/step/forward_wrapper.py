@@ -35,8 +35,11 @@ class Site:
         self.given = None  # what the caller gave, where graphs are given more
         self.tried: dict = {}  # names of arguments that were less, by rooms
         self.collected = collected.of(self)  # outputs of submodules
+        self.quantized = None  # what it is in regions of te.autocast
 
     def __call__(self, *args, **kwargs):
+        if self.quantized is not None:
+            kwargs = self.quantized.enter(kwargs)
         if self.collected is not None:
             asked = self.collected.asked()
             if asked:
@@ -75,6 +78,11 @@ class Site:
         return (self.bracket or self.plain)(*args, **kwargs)
 
     def plain(self, *args, **kwargs):
+        if self.quantized is not None:
+            return self.quantized.run(self._plain, args, kwargs)
+        return self._plain(*args, **kwargs)
+
+    def _plain(self, *args, **kwargs):
         if collected.WORD in kwargs:
             return self.collected.run(self.forward, args, kwargs)
         return self.forward(*args, **kwargs)

@@ -156,7 +156,7 @@ def replay(segment, instance, microbatch: int, tensors):
     owner = segment.owner
     origin = Origin(tensors, instead.version(segment, tensors),
                     owner.captures.before if segment.draws else None,
-                    segment.around if segment.bodies else None)
+                    segment.around)
     outputs = _apply((segment, instance, microbatch, owner.steps,
                       _kept(segment, tensors), origin), *inputs)
     if segment.split is not None:

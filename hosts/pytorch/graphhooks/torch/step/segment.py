@@ -190,13 +190,19 @@ class Segment(WayBack):
     def around(self):
         """What the call at hand finds outside of its modules, for a later run
         of them; None: nothing that would be other then."""
-        return self.bodies[0].around if self.bodies else None
+        if self.bodies:
+            return self.bodies[0].around
+        quantized = self.sites[0].quantized
+        return None if quantized is None else quantized.around
 
     def settle(self) -> None:
         """What a backward has left in modules is of no use to another."""
         for body in self.bodies:
             if body.settle is not None:
                 body.settle()
+        for site in self.sites:
+            if site.quantized is not None:
+                site.quantized.settle()
 
     # ---- forward --------------------------------------------------------
 

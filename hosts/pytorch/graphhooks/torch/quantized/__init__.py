@@ -1,0 +1,4 @@
+"""Transformer Engine's FP8.
+
+SPDX-License-Identifier: Apache-2.0
+"""
