@@ -126,10 +126,13 @@ class Outputs:
 
     def are_free(self) -> bool:
         """Nobody has an output by which it would be lost from now on."""
-        found = True
+        found, steps = True, self.owner.steps
         for segment in self.owner.segments:
             for instance in segment.instances.values():
-                if self._has_others(instance):
+                # Of most that are under way somebody has the outputs, which is
+                # no reason to look further.
+                if not _is_under_way(instance, steps) \
+                        and self._has_others(instance):
                     found &= self._free(segment, instance)
         return found
 
@@ -159,8 +162,8 @@ class Outputs:
 
     def _free(self, segment, instance) -> bool:
         """Somebody has one of its outputs."""
-        node, split = instance.node and instance.node(), segment.split
-        if node is not None and node.flight[3] == self.owner.steps \
+        split = segment.split
+        if _is_under_way(instance, self.owner.steps) \
                 or split is not None and split.waits_for(instance):
             return True  # the pass is not over, and no graph comes there
         if instance.live is not None:  # whose backward reads what is there
@@ -194,6 +197,12 @@ class Outputs:
         return [f"{', '.join(names)} returns copies of what its graph leaves, "
                 "as somebody has kept an output until the next pass"] \
             if names else []
+
+
+def _is_under_way(instance, steps: int) -> bool:
+    """Whether its backward is still to come, in the step at hand."""
+    node = instance.node and instance.node()
+    return node is not None and node.flight[3] == steps
 
 
 def _counted(storage, ours: int) -> tuple:
