@@ -84,6 +84,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/grad/contributions.py \
 	hosts/pytorch/graphhooks/torch/grad/gradients.py \
 	hosts/pytorch/graphhooks/torch/grad/gradient_buffers.py \
+	hosts/pytorch/graphhooks/torch/grad/mains.py \
 	hosts/pytorch/graphhooks/torch/grad/staged_gradients.py \
 	hosts/pytorch/graphhooks/torch/grad/parameters.py \
 	hosts/pytorch/graphhooks/torch/grad/seeds.py \
@@ -100,9 +101,11 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/guard/attributes.py \
 	hosts/pytorch/graphhooks/torch/guard/calls.py \
 	hosts/pytorch/graphhooks/torch/guard/compiled.py \
+	hosts/pytorch/graphhooks/torch/guard/dict_versions.py \
 	hosts/pytorch/graphhooks/torch/guard/draws.py \
 	hosts/pytorch/graphhooks/torch/guard/finders.py \
 	hosts/pytorch/graphhooks/torch/guard/flags.py \
+	hosts/pytorch/graphhooks/torch/guard/identity.py \
 	hosts/pytorch/graphhooks/torch/guard/reachable_values.py \
 	hosts/pytorch/graphhooks/torch/guard/snapshot.py \
 	hosts/pytorch/graphhooks/torch/guard/kinds.py \

@@ -32,6 +32,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_comparisons.py \
 	tests/torch/attach/test_contributions.py \
 	tests/torch/attach/test_copies.py \
+	tests/torch/attach/test_cost.py \
 	tests/torch/attach/test_ddp.py \
 	tests/torch/attach/test_evaluation.py \
 	tests/torch/attach/test_flight.py \
@@ -69,6 +70,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_sentences.py \
 	tests/torch/attach/test_settings.py \
 	tests/torch/attach/test_sharded.py \
+	tests/torch/attach/test_snapshot.py \
 	tests/torch/attach/test_softpool.py \
 	tests/torch/attach/test_stack.py \
 	tests/torch/attach/test_strides.py \

@@ -71,6 +71,7 @@ A folder imports from those after it in this list, and from none before it:
       gradients.py          writes gradients of parameters into .grad
       gradient_buffers.py   the memory in which graphs leave gradients
       parameters.py         which parameters a graph serves, and in which way
+      mains.py              finds that a main_grad is elsewhere
       watchers.py           finds hooks and others that wait for a gradient
       away.py               gradients that an engine keeps outside of .grad
       asked.py              backward(inputs=...) and autograd.grad()
@@ -95,6 +96,8 @@ A folder imports from those after it in this list, and from none before it:
       finders.py            finds attributes that functions read of an object
       reachable_values.py   what modules and functions read, or leave out
       snapshot.py           compares the identities of recorded Python objects
+      dict_versions.py      tells that a dict was written, by its version
+      identity.py           compares the identities of many objects at once
       tensor_twins.py       tensors replaced by others of the same bits
     base/                   used by all folders above
       memory.py             captures and memory pools of torch

@@ -93,6 +93,9 @@ try:
     lazy_clone = torch._lazy_clone
 
     # ---- operations ----------------------------------------------------
+    # Compares types, devices, shapes and strides of many tensors at once.
+    from torch._C._dynamo.guards import TensorGuards as _Forms
+
     # One launch for many tensors.
     foreach_copy = torch._foreach_copy_
     foreach_add = torch._foreach_add_
@@ -229,6 +232,16 @@ def _is_idle(hook) -> bool:
     return outputs is None or closure["key"].cell_contents not in outputs
 
 
+def check_of_forms(tensors):
+    """A function of as many tensors: whether each has the type, the device,
+    the shape, the strides and the need of a gradient that the one here has.
+    No to what has all of that is possible, as a part of it is which modes are
+    on, such as autocast."""
+    return _Forms(*tensors,
+                  dynamic_dims_sizes=[[*t.size()] for t in tensors],
+                  dynamic_dims_strides=[[*t.stride()] for t in tensors]).check
+
+
 def has_tensor_hooks(tensor) -> bool:
     return bool(tensor._backward_hooks)
 
@@ -242,8 +255,10 @@ def have_hooks(leaves, ours: int = 0) -> bool:
     """Asked in every pass; each has so many of ours, for when its gradient
     has been added up."""
     for p in leaves:
-        if p._backward_hooks or len(p._post_accumulate_grad_hooks or ()) \
-                > ours:
+        if p._backward_hooks:
+            return True
+        hooks = p._post_accumulate_grad_hooks
+        if hooks and len(hooks) > ours:
             return True
     return False
 

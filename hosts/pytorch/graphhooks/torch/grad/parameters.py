@@ -32,15 +32,15 @@ from ...errors import Error
 from ..base import private
 from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
-from ..guard.storage_addresses import address, is_trained, lent
+from ..guard.storage_addresses import is_trained, lent
 from . import asked
 from .away import putting
 from .contributions import Others, Shares
 from .gradient_buffers import Home, is_at
+from .mains import Mains
 from .watchers import ADDED, fate, is_held, is_watched
 
 _form = operator.attrgetter("shape", "dtype")
-_main = operator.methodcaller("get", "main_grad")  # of attributes
 
 
 class Parameters:
@@ -75,9 +75,7 @@ class Parameters:
         self.sample: tuple = ()  # one of those, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
-        # Buffers to which modules add by themselves: attributes of parameters,
-        # of what type these are there, which are some, and where they lie.
-        self._mains: tuple = (), [], (), _where(())
+        self._mains = Mains()
         self.others: Others | None = None  # who adds to those of graphs
         self._used: set = set()  # by eager calls
 
@@ -116,11 +114,7 @@ class Parameters:
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
-        names = [*map(vars, self.all)]
-        mains = [*map(_main, names)]
-        at = [i for i, m in enumerate(mains) if isinstance(m, torch.Tensor)]
-        self._mains = names, [*map(type, mains)], at, _where(
-            [mains[i] for i in at])
+        self._mains = Mains(self.all)
         self.behind = self.returned + self.sample
         if self.own:
             self._node = nodes[self.own[0]]
@@ -168,10 +162,7 @@ class Parameters:
     def have_other_mains(self) -> bool:
         """Whether a `main_grad` is elsewhere than at the first recording, or
         has come, or gone."""
-        names, kinds, at, where = self._mains
-        mains = [*map(_main, names)]
-        return [*map(type, mains)] != kinds \
-            or _where([mains[i] for i in at]) != where
+        return self._mains.are_others()
 
     def release(self) -> None:
         """Another attach is not to take this one for an engine."""
@@ -292,12 +283,6 @@ class Parameters:
         for home in self.homes:
             if home.serial:
                 home.move_out()
-
-
-def _where(tensors) -> tuple:
-    """Asked in each pass: where they lie, and how."""
-    return [*map(address, tensors)], [*map(_form, tensors)], \
-        [*map(torch.Tensor.stride, tensors)]
 
 
 def like(parameter):

@@ -2,7 +2,9 @@
 
 Where to look and what was there are flat lists, so that the answer is a few
 short loops in C.  Most of it is in dicts and lists, and is found by its key;
-the rest is found by a function that many things share.
+the rest is found by a function that many things share.  Who is asked often
+asks dicts whether they have been written (dict_versions.py), and looks into
+those alone that have.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -15,11 +17,14 @@ import threading
 import weakref
 
 from ..base.private import current_pass
+from . import identity
+from .dict_versions import version_of
 
 _is, _item = operator.is_, operator.getitem
 _chain = itertools.chain.from_iterable
 
 GONE = object()  # a value that is not there
+_OFTEN = 3  # times that nothing is another, before more is made for the rest
 
 
 class Held:
@@ -36,6 +41,8 @@ class Held:
         self._several: dict = {}  # some objects, in their order
         self._equal: dict = {}  # what each look makes anew
         self._seen: list = []  # in the thread of forwards, for other threads
+        self._asked = 0  # times that nothing was another
+        self._often: Often | None = None
 
     def put(self, container, keys) -> None:
         """What is at these keys, and how much is in it."""
@@ -44,6 +51,7 @@ class Held:
         self.put_items(container, keys)
 
     def put_items(self, container, keys) -> None:
+        self._forget()
         for key in keys:
             self._of.append(container)
             self._keys.append(key)
@@ -51,20 +59,24 @@ class Held:
 
     def put_one(self, look, thing) -> None:
         """The same object, as look(thing) gives it."""
+        self._forget()
         _append(self._single, look, [thing], [look(thing)])
 
     def put_all(self, look, thing) -> None:
         """The same objects in the same order."""
+        self._forget()
         _append(self._several, look, [thing], [*look(thing)])
 
     def see(self, seen: "Seen") -> None:
         self._seen.append(seen)
 
     def put_equal(self, look, thing) -> None:
+        self._forget()
         _append(self._equal, look, [thing], [look(thing)])
 
     def add(self, other: "Held") -> None:
         """What another one holds, too."""
+        self._forget()
         for name in ("_of", "_keys", "_values", "_sized", "_sizes"):
             getattr(self, name).extend(getattr(other, name))
         for name in ("_single", "_several", "_equal"):
@@ -88,32 +100,110 @@ class Held:
 
     def is_same(self) -> bool:
         try:
-            return [*map(len, self._sized)] == self._sizes \
+            if self._often is not None:
+                return self._often.is_same()
+            is_same = [*map(len, self._sized)] == self._sizes \
                 and all(map(_is, map(_item, self._of, self._keys),
                             self._values)) \
-                and (not self._single or self._are_single_same()) \
-                and (not self._several or self._are_several_same()) \
-                and (not self._equal or self._are_equal())
+                and self._are_found_same()
         except (LookupError, ValueError):  # of a key, or an empty cell
             return False
+        self._asked += is_same
+        if self._asked == _OFTEN:
+            self._often = self.often()
+        return is_same
 
-    def _are_single_same(self) -> bool:
+    def _are_found_same(self) -> bool:
+        """What functions find."""
         for look, (things, values) in self._single.items():
             if not all(map(_is, map(look, things), values)):
                 return False
-        return True
-
-    def _are_several_same(self) -> bool:
         for look, (things, values) in self._several.items():
             now = [*_chain(map(look, things))]
             if len(now) != len(values) or not all(map(_is, now, values)):
                 return False
-        return True
+        return self._are_equal()
 
     def _are_equal(self) -> bool:
         for look, (things, values) in self._equal.items():
             if [*map(look, things)] != values:
                 return False
+        return True
+
+    def _forget(self) -> None:
+        """More is held from now on."""
+        self._asked, self._often = 0, None
+
+    def often(self) -> "Often":
+        """The same, for who asks it often."""
+        places: dict = {}
+        for container, size in zip(self._sized, self._sizes):
+            places[id(container)] = Place(container, size)
+        for container, key, value in zip(self._of, self._keys, self._values):
+            places.setdefault(id(container), Place(container)).put(key, value)
+        return Often([*places.values()], self._single, self._several,
+                     self._equal)
+
+
+class Place:
+    """A dict or list, and what is held of it."""
+
+    __slots__ = "container", "size", "_keys", "_values", "version"
+
+    def __init__(self, container, size: int | None = None):
+        self.container = container
+        self.size = size  # None: it may be any
+        self._keys: list = []
+        self._values: list = []
+        self.version = version_of(container)
+
+    def put(self, key, value) -> None:
+        self._keys.append(key)
+        self._values.append(value)
+
+    def is_same(self) -> bool:
+        return self.size in (None, len(self.container)) and all(
+            map(_is, map(_item, itertools.repeat(self.container), self._keys),
+                self._values))
+
+
+class Often:
+    """What is the same at most times.  Raises as a look into it does."""
+
+    def __init__(self, places, single: dict, several: dict, equal: dict):
+        self._counted = [p for p in places if p.version is not None]
+        self._versions = [p.version for p in self._counted]
+        self._seen: list = [None for _ in self._versions]
+        self._others = [p for p in places if p.version is None]
+        self._single = [(look, things, (*values,)) for look, (things, values)
+                        in single.items()]
+        self._several = [(look, things, (*values,)) for look, (things, values)
+                         in several.items()]
+        self._equal = [(look, *each) for look, each in equal.items()]
+
+    def is_same(self) -> bool:
+        versions = [v.value for v in self._versions]
+        if versions != self._seen and not self._are_written_same(versions):
+            return False
+        for place in self._others:
+            if not place.is_same():
+                return False
+        for look, things, values in self._single:
+            if not identity.are_same((*map(look, things),), values):
+                return False
+        for look, things, values in self._several:
+            if not identity.are_same((*_chain(map(look, things)),), values):
+                return False
+        for look, things, values in self._equal:
+            if [*map(look, things)] != values:
+                return False
+        return True
+
+    def _are_written_same(self, versions: list) -> bool:
+        for place, now, then in zip(self._counted, versions, self._seen):
+            if now != then and not place.is_same():
+                return False
+        self._seen = versions
         return True
 
 

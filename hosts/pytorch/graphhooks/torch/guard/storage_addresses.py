@@ -14,15 +14,49 @@ import operator
 
 import torch
 
-from ..base.private import registries_of, version
+from ..base.private import check_of_forms, registries_of, version
 from ..base.tree import Unfit
+from . import identity
 
 _chain = itertools.chain.from_iterable
-_is = operator.is_
 address = torch.Tensor.data_ptr
 _stride = torch.Tensor.stride
 is_trained = operator.attrgetter("requires_grad")
 _kind = operator.attrgetter("requires_grad", "dtype", "shape")
+_CHECKS = 4  # as autocast is part of each, and whatever else is
+
+
+class Forms:
+    """Where tensors lie, of which kind they are, and how they are laid
+    out."""
+
+    def __init__(self, tensors, kind=_kind):
+        self.tensors = (*tensors,)
+        self._kind = kind
+        self._addresses = [*map(address, self.tensors)]
+        self.kinds = [*map(kind, self.tensors)]
+        self._strides = [*map(_stride, self.tensors)]
+        # Each says at once, under some conditions, that all are as they were.
+        self._checks: list = []
+
+    def are_kept(self) -> bool:
+        if [*map(address, self.tensors)] != self._addresses:
+            return False
+        for check in self._checks:
+            if check(*self.tensors):
+                return True
+        if [*map(self._kind, self.tensors)] != self.kinds \
+                or [*map(_stride, self.tensors)] != self._strides:
+            return False
+        if len(self._checks) < _CHECKS:
+            self._checks.append(check_of_forms(self.tensors))
+        return True
+
+    def are_those_of(self, other: "Forms") -> bool:
+        return [*self.each()] == [*other.each()]
+
+    def each(self):
+        return zip(self._addresses, self.kinds, self._strides)
 
 
 class Places:
@@ -35,39 +69,36 @@ class Places:
         self._empty = [d for d in dicts if not d]
         self._values = [d.values() for d in dicts if d]
         self._sizes = [*map(len, self._values)]
-        self._held = [*_chain(self._values)]
-        self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)
-                         and t.layout == torch.strided]
-        self._addresses = [*map(address, self._tensors)]
-        self._strides = [*map(_stride, self._tensors)]
-        self._versioned = [t for t in self._tensors if not t.is_inference()]
-        self._kinds = [*map(_kind, self._tensors)]
+        self._held = self._now()
+        self._forms = Forms(t for t in self._held
+                            if isinstance(t, torch.Tensor)
+                            and t.layout == torch.strided)
+        self._versioned = [t for t in self._forms.tensors
+                           if not t.is_inference()]
+
+    def _now(self) -> tuple:
+        return (*_chain(self._values),)
 
     def are_kept(self) -> bool:
         """Whether they hold the same tensors, which are where they were, of
         the same kind and laid out as they were: ``.data`` may be set to a
         slice of itself."""
-        return ([*map(len, self._values)] == self._sizes
-                and all(map(_is, _chain(self._values), self._held))
-                and [*map(address, self._tensors)] == self._addresses
-                and [*map(_kind, self._tensors)] == self._kinds
-                and [*map(_stride, self._tensors)] == self._strides
-                and not any(self._empty))
+        return self.are_same() and self._forms.are_kept()
 
     def are_same(self) -> bool:
         """Whether they hold the same tensors, wherever these are by now."""
-        return ([*map(len, self._values)] == self._sizes
-                and all(map(_is, _chain(self._values), self._held))
-                and not any(self._empty))
+        return identity.are_same(self._now(), self._held) \
+            and [*map(len, self._values)] == self._sizes \
+            and not any(self._empty)
 
     def differs_in_buffers(self, other: "Places") -> bool:
         """And in nothing else."""
         return self._but_buffers() == other._but_buffers()
 
     def _but_buffers(self) -> list:
-        at = zip(self._tensors, self._addresses, self._kinds, self._strides)
+        at = zip(self._forms.tensors, self._forms.each())
         return [id(m) for m in self._held if isinstance(m, torch.nn.Module)] \
-            + [(id(t), *where) for t, *where in at
+            + [(id(t), where) for t, where in at
                if isinstance(t, torch.nn.Parameter)]
 
     def versions(self) -> list:

@@ -1,0 +1,162 @@
+"""A change of what is held is noticed, by who asks once and who asks often.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+import sys
+import types
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+from graphhooks.torch.guard import dict_versions, identity, snapshot
+from graphhooks.torch.guard.snapshot import Held
+
+
+class Thing:
+    kind = "of the class"
+
+    def __init__(self):
+        self.number, self.other = 1000, 2000
+
+
+class World:
+    """What is held: some of each."""
+
+    def __init__(self):
+        self.thing = Thing()
+        self.kind = type("Kind", (), {"flag": True})
+        self.names = {"a": 1000, "b": 2000, "c": 3000}
+        self.ordered = collections.OrderedDict(a=1000, b=2000)
+        self.items = [1000, 2000]
+        self.more = [3000]
+        self.function = types.FunctionType(
+            (lambda x=1: x).__code__, {}, argdefs=(1,))
+        self.array = bytearray(b"12")
+        self.held = held = Held()
+        held.put(vars(self.thing), ["number"])
+        held.put(vars(self.kind), ["flag"])
+        held.put_items(self.names, ["a", "b"])
+        held.put(self.ordered, [*self.ordered])
+        held.put_all(collections.OrderedDict.__iter__, self.ordered)
+        for each in self.items, self.more:
+            held.put(each, range(len(each)))
+        held.put_one(type, self.thing)
+        held.put_all(snapshot.defaults_of, self.function)
+        held.put_equal(bytes, self.array)
+
+
+def by_hot_code(world):
+    for i in range(64):
+        world.thing.number = 5000 + i
+
+
+def from_one_list_to_the_other(world):
+    world.more.insert(0, world.items.pop())
+
+
+CHANGES = {
+    "an attribute": lambda w: setattr(w.thing, "number", 1),
+    "an attribute, by hot code": by_hot_code,
+    "an attribute more": lambda w: setattr(w.thing, "more", 1),
+    "an attribute less": lambda w: delattr(w.thing, "other"),
+    "an equal number": lambda w: setattr(w.thing, "number", int("1000")),
+    "of a class": lambda w: setattr(w.kind, "flag", False),
+    "of a dict": lambda w: operator.setitem(w.names, "b", 1),
+    "a key less": lambda w: w.names.pop("a"),
+    "an order": lambda w: w.ordered.move_to_end("a"),
+    "of an ordered dict": lambda w: operator.setitem(w.ordered, "b", 1),
+    "of a list": lambda w: operator.setitem(w.items, 1, 1),
+    "a list grows": lambda w: w.items.append(1),
+    "from a list": from_one_list_to_the_other,
+    "a type": lambda w: setattr(w.thing, "__class__", type("T", (), {})),
+    "defaults": lambda w: setattr(w.function, "__defaults__", (2,)),
+    "an array": lambda w: operator.setitem(w.array, 0, 0),
+}
+OTHERS = {
+    "a key that is not held": lambda w: operator.setitem(w.names, "c", 1),
+    "a key more, of any size": lambda w: operator.setitem(w.names, "d", 1),
+    "an attribute that is not held": lambda w: setattr(w.thing, "other", 1),
+    "back again": lambda w: (operator.setitem(w.names, "b", 1),
+                             operator.setitem(w.names, "b", w.names["e"])),
+}
+
+
+def unversioned(monkeypatch):
+    monkeypatch.setattr(dict_versions, "_HAVE_VERSIONS", False)
+
+
+def one_by_one(monkeypatch):
+    monkeypatch.setattr(identity, "are_same", identity._one_by_one)
+
+
+WAYS = pytest.mark.parametrize("way", [
+    lambda _: None, unversioned, one_by_one],
+    ids=["as it is", "without versions", "one by one"])
+ASKED = pytest.mark.parametrize("asked", [1, 8])
+
+
+@WAYS
+@ASKED
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changes(monkeypatch, way, asked, change):
+    way(monkeypatch)
+    world = World()
+    for _ in range(asked):
+        assert world.held.is_same()
+    change(world)
+    assert not world.held.is_same()
+    assert not world.held.is_same()
+
+
+@WAYS
+@ASKED
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_what_is_not_held_may_change(monkeypatch, way, asked, change):
+    way(monkeypatch)
+    world = World()
+    world.names["e"] = world.names["b"]
+    for _ in range(asked):
+        assert world.held.is_same()
+    change(world)
+    assert world.held.is_same()
+    world.names["b"] = 5
+    assert not world.held.is_same()
+
+
+@ASKED
+def test_what_is_put_later_is_held(asked):
+    world = World()
+    for _ in range(asked):
+        assert world.held.is_same()
+    late = {"late": 1}
+    more = Held()
+    more.put(late, ["late"])
+    world.held.add(more)
+    for _ in range(asked):
+        assert world.held.is_same()
+    late["late"] = 2
+    assert not world.held.is_same()
+
+
+def test_this_interpreter_is_known():
+    """Where it is not, all is compared one by one, which is slower."""
+    assert dict_versions._HAVE_VERSIONS is (sys.version_info < (3, 13))
+    assert identity.are_same is identity._at_once
+
+
+@pytest.mark.parametrize("are_same", [identity._at_once,
+                                      identity._one_by_one])
+def test_identity(are_same):
+    one, other = int("1000"), int("1000")
+    assert one == other and one is not other
+    assert are_same((), ()) and are_same((one, other), (one, other))
+    assert not are_same((one,), (other,))
+    assert not are_same((one,), (one, one))
+    assert not are_same((one, one), (one,))
+    assert not are_same((one, other), (other, one))
