@@ -154,6 +154,11 @@ static void destroy_device_objects(struct gh_capture *c)
     struct gh_device_before before = gh_device_enter(c->dev);
 
     gh_streams_quiesce(&c->streams);
+    /* The driver frees memory once all work of the context has ended, on
+     * streams of the host's too, where an exchange may wait for a rank. */
+    if (c->ranks.first != NULL) {
+        gh_device_limit_waits(c->dev, c->options.timeout_s);
+    }
     gh_packed_free(c);
     gh_banks_clear(&c->banks);
     gh_ranks_close(c);
@@ -171,11 +176,11 @@ static void destroy_device_objects(struct gh_capture *c)
     }
     if (gh_device_is_stuck(c->dev)) {
         gh_log_line(c->options.log, GH_LOG_WARN,
-                    "work has not ended in %u s (GRAPHHOOKS_TIMEOUT) after the "
-                    "ranks have parted: the library's memory is left to the "
-                    "context; end what waits there, such as an exchange, "
-                    "before the session closes",
-                    c->options.timeout_s);
+                    "work has not ended in %u s (GRAPHHOOKS_TIMEOUT)%s: the "
+                    "library's memory is left to the context; end what waits "
+                    "there, such as an exchange, before the session closes",
+                    c->options.timeout_s,
+                    c->ranks.lost ? " after the ranks have parted" : "");
     }
     gh_device_leave(c->dev, before);
 }

@@ -203,19 +203,18 @@ static void end_lib_comm(struct gh_comm *comm)
 
 /* A communicator with an operation that not all ranks have joined can only be
  * aborted, as ncclCommDestroy waits for them.  If the abort does not end, that
- * operation may still be on the device. */
+ * operation may still be on the device.  Another stream may wait for a rank
+ * that does not come, and the driver frees memory after all of them. */
 static void free_all(struct gh_comm *comm)
 {
-    uint32_t limit_s = 0;
+    uint32_t limit_s;
 
     if (comm->nccl == NULL) {
         free(comm->all);
         return;
     }
     end_lib_comm(comm);
-    if (comm->broken) {
-        limit_s = gh_device_limit_waits(comm->dev, comm->seconds);
-    }
+    limit_s = gh_device_limit_waits(comm->dev, comm->seconds);
     gh_device_event_destroy(comm->dev, comm->before);
     gh_device_event_destroy(comm->dev, comm->done);
     gh_device_stream_destroy(comm->dev, comm->stream);
@@ -225,9 +224,7 @@ static void free_all(struct gh_comm *comm)
     if (comm->all != NULL) {
         gh_device_host_free(comm->dev, comm->all);
     }
-    if (comm->broken) {
-        gh_device_limit_waits(comm->dev, limit_s);
-    }
+    gh_device_limit_waits(comm->dev, limit_s);
     gh_nccl_close(comm->nccl);
 }
 

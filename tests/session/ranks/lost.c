@@ -755,12 +755,45 @@ static void never_ends(struct rank *r, CUstream stream, enum part_at at,
     sharer_close(&s);
 }
 
-/* A part_at with a stream of the session, then two with another. */
+/* Two ranks that are all there, and a stream that no pass is on. */
+static void test_another_stream_never_ends(struct rank *r)
+{
+    CUstream other = NULL;
+    CUdeviceptr word = 0;
+    struct sharer s;
+    double start;
+
+    drv.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING);
+    drv.cuMemAlloc(&word, 4);
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    says_int(r, gh_iteration_end(s.session, NULL), GH_OK, "a step ends");
+    drv.cuMemsetD32Async(word, 0, 1, other);
+    drv.cuStreamSynchronize(other);
+    ranks_barrier(r);
+    drv.cuStreamWaitValue32(r->side, word, 1, 1);
+    start = tap_now_s();
+    says_int(r, gh_ranks_clear(s.session, 0, &s.err), GH_OK,
+             "the ranks are cleared: %.120s", s.err.text);
+    says(r, tap_now_s() - start < LIMIT_S, "in time: %.1f s",
+         tap_now_s() - start);
+    ranks_barrier(r);
+    drv.cuMemsetD32Async(word, 1, 1, other);
+    drv.cuStreamSynchronize(r->side);
+    ranks_barrier(r);
+    sharer_close(&s);
+    drv.cuMemFree(word);
+    drv.cuStreamDestroy(other);
+}
+
+/* A part_at with a stream of the session, then three with another. */
 static int stuck_at;
-#define N_STUCK (PART_ATS + 2)
+#define N_STUCK (PART_ATS + 3)
 
 static void test_a_stream_never_ends(struct rank *r)
 {
+    static const enum part_at beside[] = { AT_ABORT, AT_ENTER, AT_CLOSE };
     CUstream other = NULL;
     CUdeviceptr word = 0;
 
@@ -769,8 +802,7 @@ static void test_a_stream_never_ends(struct rank *r)
     if (stuck_at < PART_ATS) {
         never_ends(r, r->stream, (enum part_at)stuck_at, word, other);
     } else {
-        never_ends(r, r->side, stuck_at == PART_ATS ? AT_ABORT : AT_ENTER, word,
-                   other);
+        never_ends(r, r->side, beside[stuck_at - PART_ATS], word, other);
     }
     drv.cuMemFree(word);
     drv.cuStreamDestroy(other);
@@ -1364,9 +1396,12 @@ static void run_parted(int i)
     } else if ((i -= N_PARTED_SOFT) < PART_ATS) {
         held_at = (enum part_at)i;
         ranks_run_wrong(2, "a graph is held", test_a_graph_is_held);
-    } else {
-        stuck_at = i - PART_ATS;
+    } else if ((i -= PART_ATS) < N_STUCK) {
+        stuck_at = i;
         ranks_run_wrong(1, "a stream never ends", test_a_stream_never_ends);
+    } else {
+        ranks_run_wrong(2, "another stream never ends",
+                        test_another_stream_never_ends);
     }
 }
 
@@ -1405,7 +1440,8 @@ int main(void)
         ranks_run_all(2, soft, sizeof(soft) / sizeof(soft[0]));
     }
     if (ranks_are_soft()) {
-        tap_apart(N_PARTED + N_PARTED_SOFT + PART_ATS + N_STUCK, run_parted);
+        tap_apart(N_PARTED + N_PARTED_SOFT + PART_ATS + N_STUCK + 1,
+                  run_parted);
     } else {
         for (int i = 0; i < N_PARTED; i++) {
             ranks_run_all(2, &parted[i], 1);
