@@ -59,6 +59,22 @@ static void mark_used(const struct stat *st)
     used.files[i].ino = st->st_ino;
 }
 
+/* Where the host has closed one of its standard streams, a new file takes its
+ * place, and what the host or the log writes there would be in the trace. */
+static int beyond_standard(int fd)
+{
+    int beyond, saved;
+
+    if (fd > STDERR_FILENO) {
+        return fd;
+    }
+    beyond = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return beyond;
+}
+
 /*
  * Opens one name.  On failure returns -1 with errno, which is EEXIST if
  * somebody else has the file.  A lock tells other processes so, and goes away
@@ -86,7 +102,7 @@ static int claim(const char *path)
         goto err_fd;
     }
     if (S_ISCHR(st.st_mode)) {
-        return fd; /* /dev/null can be shared */
+        return beyond_standard(fd); /* /dev/null can be shared */
     }
     if (!S_ISREG(st.st_mode)) {
         errno = EINVAL; /* writing to a pipe may raise SIGPIPE in the host */
@@ -101,7 +117,7 @@ static int claim(const char *path)
         goto err_fd;
     }
     mark_used(&st);
-    return fd;
+    return beyond_standard(fd);
 
 err_fd:
     saved = errno;

@@ -562,6 +562,28 @@ static void is_kept_from_children(const char *name)
     gh_trace_close(trace);
 }
 
+/* A daemon has closed what the shell gave it. */
+static void test_a_host_without_standard_streams(void)
+{
+    static const char line[] = "a line of the host's\n";
+    struct gh_trace *trace;
+    ssize_t written;
+    int before;
+
+    fflush(NULL);
+    before = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10);
+    close(STDERR_FILENO);
+    trace = open_trace(in_dir("daemon.json"));
+    written = write(STDERR_FILENO, line, sizeof(line) - 1);
+    gh_trace_event(trace, &replay);
+    gh_trace_close(trace);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    is_int(written, -1, "a trace does not take the place of standard error");
+    ok(is_json(slurp(in_dir("daemon.json"))),
+       "and has nothing of what goes there");
+}
+
 static void test_files_new_and_old(void)
 {
     FILE *old = fopen(in_dir("old"), "w");
@@ -800,6 +822,7 @@ int main(void)
     test_a_full_buffer();
     test_many_events();
     test_a_name_without_an_end();
+    test_a_host_without_standard_streams();
     test_files_new_and_old();
     test_lanes();
     test_sessions_of_one_process_share_a_path();
