@@ -143,7 +143,9 @@ typedef struct gh_host_services {
      * GH_OFFLOAD_OWN; `object` is that of gh_offload_group.  Called once for
      * each save that returned GH_OK and named an object, at the latest when the
      * session closes.  Work that the host itself has issued may still use the
-     * memory, so the host frees it in the order of the pass's stream.
+     * memory, so the host frees it in the order of the stream of the pass that
+     * is open or being entered, and of the one that saved it, where they
+     * differ.
      *
      * It is called from gh_layer_enter, gh_layer_exit, gh_layer_cancel,
      * gh_flush_delayed or gh_iteration_end, once they find that the copy has

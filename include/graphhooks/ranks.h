@@ -82,7 +82,9 @@ typedef struct gh_ranks {
     /* Aborts all communicators of the host's in which work may wait.  Called
      * once for the bank, when its ranks have parted and its graphs are
      * destroyed.  ncclCommAbort frees memory, which waits for every kernel on
-     * the device, so abort all communicators at once, each in a thread.
+     * the device, so abort all communicators at once, each in a thread, and
+     * wait for these with a limit: none returns while the device waits for an
+     * exchange by copies or by kernel, before gh_exchange_wait() ends that.
      * Default: ncclCommAbort of the `comm` of every bank, each in a thread;
      * the host must then neither use nor destroy them. */
     void (*abort)(void *user, uint32_t bank);
