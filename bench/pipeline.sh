@@ -43,11 +43,12 @@ stage()
 stage 1f1b "$@"
 stage interleaved --vpp 2 "$@"
 stage zero-bubble "$@"
+stage dualpipev "$@"
 
 # The times of the table at a run's end, and the idle share of its first line.
 printf '%-12s %10s %10s %10s %10s %10s\n' schedule 'step ms' 'over eager' \
     'host' 'over 1f1b' predicted
-for schedule in 1f1b interleaved zero-bubble; do
+for schedule in 1f1b interleaved zero-bubble dualpipev; do
     cat "$out/pipeline_$schedule.txt"
 done | awk '
     /^pipeline, / {

@@ -23,14 +23,17 @@
 struct way {
     const char *name;
     uint32_t chunks;
-    bool zero_bubble;
+    enum {
+        INTERLEAVED,
+        ZERO_BUBBLE,
+        DUALPIPEV
+    } generator;
 };
 
 static const struct way ways[] = {
-    { "1f1b", 1, false },
-    { "interleaved-2", 2, false },
-    { "interleaved-4", 4, false },
-    { "zero-bubble", 1, true },
+    { "1f1b", 1, INTERLEAVED },          { "interleaved-2", 2, INTERLEAVED },
+    { "interleaved-4", 4, INTERLEAVED }, { "zero-bubble", 1, ZERO_BUBBLE },
+    { "dualpipev", 2, DUALPIPEV },
 };
 #define WAYS (sizeof(ways) / sizeof(ways[0]))
 
@@ -60,9 +63,14 @@ static gh_status make(const struct way *way, uint32_t n, uint32_t microbatches,
 {
     const struct gh_interleaving how = how_of(way, n);
 
-    return way->zero_bubble
-               ? gh_pipeline_zero_bubble(n, microbatches, pipeline_p, err)
-               : gh_pipeline_interleaved(&how, microbatches, pipeline_p, err);
+    switch (way->generator) {
+    case ZERO_BUBBLE:
+        return gh_pipeline_zero_bubble(n, microbatches, pipeline_p, err);
+    case DUALPIPEV:
+        return gh_pipeline_dualpipev(n, microbatches, pipeline_p, err);
+    default:
+        return gh_pipeline_interleaved(&how, microbatches, pipeline_p, err);
+    }
 }
 
 /* The microbatches that the first stage has slots for. */
@@ -74,10 +82,12 @@ static gh_status count_slots(const struct way *way,
     uint32_t slots[GH_PIPELINE_CHUNKS] = { 0 }, sum = 0;
     gh_status status = GH_OK;
 
-    if (way->zero_bubble) {
-        slots[0] = gh_pipeline_in_flight(pipeline, 0, 0);
-    } else {
+    if (way->generator == INTERLEAVED) {
         status = gh_pipeline_slots(&how, 0, slots, err);
+    }
+    for (uint32_t c = 0; way->generator != INTERLEAVED && c < way->chunks;
+         c++) {
+        slots[c] = gh_pipeline_in_flight(pipeline, 0, c);
     }
     for (uint32_t c = 0; c < way->chunks; c++) {
         sum += slots[c];
@@ -123,6 +133,10 @@ static gh_status measure_all(FILE *file, gh_error *err)
                 for (size_t w = 0; w < WAYS; w++) {
                     gh_status status;
 
+                    if (ways[w].generator == DUALPIPEV &&
+                        counts[c] < 2 * stages[n]) {
+                        continue; /* too few for it */
+                    }
                     fputs(before, file);
                     status = measure(file, &ways[w], stages[n], counts[c],
                                      sends[s], err);
@@ -202,7 +216,8 @@ static int usage(void)
     fprintf(stderr,
             "usage: stages --json FILE\n"
             "       stages --trace FILE SCHEDULE STAGES MICROBATCHES\n"
-            "schedules: 1f1b, interleaved-2, interleaved-4, zero-bubble\n");
+            "schedules: 1f1b, interleaved-2, interleaved-4, zero-bubble, "
+            "dualpipev\n");
     return 2;
 }
 

@@ -22,13 +22,15 @@ LEFT, TOP, WIDTH, PLOT, HIGH, BETWEEN = 56, 116, 960, 240, 230, 64  # pixels
 WAYS = (("1f1b", "peer", "1f1b"),
         ("interleaved-2", "chunk", "interleaved, 2 chunks"),
         ("interleaved-4", "layer", "interleaved, 4 chunks"),
-        ("zero-bubble", "bound", "zero-bubble (ZB-H1)"))
+        ("zero-bubble", "bound", "zero-bubble (ZB-H1)"),
+        ("dualpipev", "both", "dualpipev"))
 
 STYLE = picture.STYLE + """
-.bound { fill: #bf8700 }
+.bound { fill: #bf8700 } .both { fill: #8250df }
 polyline.way { fill: none; stroke-width: 2 }
 .way.layer { stroke: #0969da } .way.peer { stroke: #8c959f }
 .way.chunk { stroke: #54aeff } .way.bound { stroke: #bf8700 }
+.way.both { stroke: #8250df }
 """
 
 
@@ -97,8 +99,8 @@ def draw(data: dict) -> str:
               "microbatches kept by the first stage", by_stages, "stages",
               "kept")]
     title = (f"{most} stages are idle for {idle['1f1b']:.0f} % of a step of "
-             f"128 microbatches, and for {idle['interleaved-4']:.0f} % with "
-             "four chunks each")
+             f"128 microbatches, and for {idle['dualpipev']:.0f} % under "
+             "DualPipeV")
     sub = ("On a clock: a backward takes two forwards, and a tensor no time. A "
            "slot of one of two chunks is half a microbatch.")
     drawn = [part for one in panels for part in one.axes() + one.ways()]

@@ -149,6 +149,17 @@ static gh_status make_schedule(struct pipeline_forecast *f, uint32_t n,
     if (strcmp(f->schedule, "1f1b") == 0) {
         return gh_pipeline_interleaved(&f->how, n, &f->pipeline, err);
     }
+    if (strcmp(f->schedule, "dualpipev") == 0) {
+        return f->how.n_chunks == 2
+                   ? gh_pipeline_dualpipev(f->how.n_stages, n, &f->pipeline,
+                                           err)
+                   : gh_fail(
+                         err, GH_ERR_CONFIG,
+                         "--schedule dualpipev is of two chunks a stage, "
+                         "and the layers described have %u: give each layer "
+                         "its \"chunk\"",
+                         f->how.n_chunks);
+    }
     if (strcmp(f->schedule, "zero-bubble") != 0) {
         return read_schedule(f->schedule, &f->pipeline, err);
     }

@@ -182,3 +182,152 @@ gh_status gh_pipeline_zero_bubble(uint32_t n_stages, uint32_t n_microbatches,
     free(made);
     return status;
 }
+
+/* ---- DualPipeV ----------------------------------------------------------- */
+
+/* A stage that is being filled: the next microbatch of each chunk, and the
+ * passes of weights that have been put off, in the order of their inputs. */
+struct filling {
+    struct gh_pipeline *pipeline;
+    uint32_t stage;
+    uint32_t forwards[2], backwards[2];
+    struct gh_action *put_off;
+    uint32_t n_put_off, n_weights;
+    gh_status status;
+    gh_error *err;
+};
+
+static void add(struct filling *f, const struct gh_action *action)
+{
+    if (f->status == GH_OK) {
+        f->status = gh_pipeline_add(f->pipeline, f->stage, action, f->err);
+    }
+}
+
+static void forward(struct filling *f, uint32_t chunk)
+{
+    const struct gh_action a = { .kind = GH_ACTION_FORWARD,
+                                 .chunk = chunk,
+                                 .microbatch = f->forwards[chunk]++ };
+
+    add(f, &a);
+}
+
+static void backward(struct filling *f, uint32_t chunk)
+{
+    const struct gh_action a = { .kind = GH_ACTION_BACKWARD,
+                                 .chunk = chunk,
+                                 .microbatch = f->backwards[chunk]++ };
+
+    add(f, &a);
+}
+
+/* The backward of inputs; weights() runs what is left of it. */
+static void inputs(struct filling *f, uint32_t chunk)
+{
+    struct gh_action a = { .kind = GH_ACTION_INPUTS,
+                           .chunk = chunk,
+                           .microbatch = f->backwards[chunk]++ };
+
+    add(f, &a);
+    a.kind = GH_ACTION_WEIGHTS;
+    f->put_off[f->n_put_off++] = a;
+}
+
+static void weights(struct filling *f)
+{
+    add(f, &f->put_off[f->n_weights++]);
+}
+
+/* The last backwards of both chunks.  From the middle on they are of inputs
+ * alone, of odd stages one pass earlier. */
+static void drain(struct filling *f, uint32_t rounds)
+{
+    bool splits = false;
+
+    for (uint32_t i = 0; i < rounds; i++) {
+        for (uint32_t k = 0; k < 2; k++) {
+            splits |= i == rounds / 2 && (k == 1 || f->stage % 2 == 1);
+            (splits ? inputs : backward)(f, 1 - k);
+        }
+    }
+}
+
+/* The steps of the published schedule, of which F0 is a forward of chunk 0, B1
+ * a backward of chunk 1, and W a pass of weights. */
+static void fill_dualpipev(struct filling *f)
+{
+    const uint32_t before = f->stage + 1;
+    const uint32_t behind = f->pipeline->n_stages - before;
+    const uint32_t steady =
+        f->pipeline->n_microbatches - 2 * f->pipeline->n_stages + before;
+
+    for (uint32_t i = 0; i < 2 * behind; i++) { /* F0 */
+        forward(f, 0);
+    }
+    for (uint32_t i = 0; i < before; i++) { /* F0 F1 */
+        forward(f, 0);
+        forward(f, 1);
+    }
+    for (uint32_t i = 0; i < behind; i++) { /* B1 W F1 */
+        inputs(f, 1);
+        weights(f);
+        forward(f, 1);
+    }
+    for (uint32_t i = 0; i < steady; i++) { /* F0 B1 F1 B0 */
+        forward(f, 0);
+        backward(f, 1);
+        forward(f, 1);
+        backward(f, 0);
+    }
+    for (uint32_t i = 0; i < behind; i++) { /* B1 F1 B0 */
+        backward(f, 1);
+        forward(f, 1);
+        backward(f, 0);
+    }
+    drain(f, before);                       /* B1 B0 */
+    for (uint32_t i = 0; i < behind; i++) { /* W B0 */
+        weights(f);
+        inputs(f, 0);
+    }
+    for (uint32_t i = 0; i < before; i++) { /* W */
+        weights(f);
+    }
+}
+
+gh_status gh_pipeline_dualpipev(uint32_t n_stages, uint32_t n_microbatches,
+                                struct gh_pipeline **pipeline_p, gh_error *err)
+{
+    struct filling f = { .err = err };
+
+    if (n_microbatches < 2ull * n_stages) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "a dualpipev schedule of %u stages and %u microbatches: "
+                       "give at least twice as many microbatches as stages",
+                       n_stages, n_microbatches);
+    }
+    f.status = gh_pipeline_new(n_stages, 2, n_microbatches, GH_PLACED_V,
+                               &f.pipeline, err);
+    if (f.status != GH_OK) {
+        return f.status;
+    }
+    f.put_off = malloc(2 * (size_t)n_stages * sizeof(*f.put_off));
+    if (f.put_off == NULL) {
+        f.status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a schedule");
+    }
+    for (uint32_t i = 0; i < n_stages && f.status == GH_OK; i++) {
+        f.stage = i;
+        f.n_put_off = f.n_weights = 0;
+        for (uint32_t c = 0; c < 2; c++) {
+            f.forwards[c] = f.backwards[c] = 0;
+        }
+        fill_dualpipev(&f);
+    }
+    free(f.put_off);
+    if (f.status != GH_OK) {
+        gh_pipeline_free(f.pipeline);
+        return f.status;
+    }
+    *pipeline_p = f.pipeline;
+    return GH_OK;
+}

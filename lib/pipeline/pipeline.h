@@ -107,6 +107,13 @@ gh_status gh_pipeline_zero_bubble(uint32_t n_stages, uint32_t n_microbatches,
                                   struct gh_pipeline **pipeline_p,
                                   gh_error *err);
 
+/* DualPipeV (DeepSeek, 2025): two chunks a stage in the shape of a V, so that
+ * the first stage has both ends of the model; forwards of one chunk alternate
+ * with backwards of the other, and passes of weights come where a stage would
+ * be idle.  At least twice as many microbatches as stages. */
+gh_status gh_pipeline_dualpipev(uint32_t n_stages, uint32_t n_microbatches,
+                                struct gh_pipeline **pipeline_p, gh_error *err);
+
 /* ---- slots.c ------------------------------------------------------------- */
 
 /* The slots of each chunk of a stage, enough for any number of microbatches

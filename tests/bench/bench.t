@@ -244,7 +244,7 @@ if have python3; then
 import json, sys
 with open(sys.argv[1]) as file:
     rows = json.load(file)["rows"]
-if len(rows) != 128:
+if len(rows) != 158:
     sys.exit("some rows are missing")
 idle = {(row["schedule"], row["stages"], row["microbatches"], row["send"]):
         row["idle"] for row in rows}
@@ -253,8 +253,9 @@ for (schedule, n, m, send), share in idle.items():
     if schedule == "1f1b" and send == 0 and \
             abs(share - (n - 1) / (m + n - 1)) > 1e-3:
         sys.exit(f"{n} stages, {m} microbatches: 1f1b is idle for {share}")
-    if schedule == "zero-bubble" and send == 0 and share > plain / 2:
-        sys.exit(f"{n} stages, {m} microbatches: zero bubble, {share}")
+    if schedule in ("zero-bubble", "dualpipev") and send == 0 and \
+            share > plain / 2:
+        sys.exit(f"{n} stages, {m} microbatches: {schedule}, {share}")
 with open(sys.argv[2]) as file:
     passes = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
 ends = {}
@@ -265,7 +266,7 @@ for e in passes:
 if len(passes) != 8 * 16 * 3 or len(ends) != 8:
     sys.exit("some passes are missing")
 EOF
-    ok $? "1f1b is idle as its formula says, zero bubble for half, and a stage runs one pass at a time"
+    ok $? "1f1b is idle as its formula says, zero bubble and dualpipev for half, and a stage runs one pass at a time"
     PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/stages_picture.py" \
         "$scratch/stages.json" > "$scratch/stages.svg"
     [ $? -eq 0 ] &&
@@ -281,6 +282,10 @@ for bad in "" "--json" "--trace $scratch/t 1f1b 8" "--trace $scratch/t 2f2b 8 8"
     [ $? -eq 2 ] && grep -q '^usage: stages' "$scratch/log"
     ok $? "stages $bad: says how it is called"
 done
+./bench/stages --trace "$scratch/t" dualpipev 8 15 2> "$scratch/log"
+[ $? -eq 1 ] && grep -q '^stages: .*15 microbatches: give at least twice' \
+    "$scratch/log"
+ok $? "also of dualpipev"
 ./bench/stages --trace "$scratch/t" interleaved-2 8 12 2> "$scratch/log"
 [ $? -eq 1 ] && grep -q '^stages: .*12 microbatches' "$scratch/log"
 ok $? "stages says which numbers of microbatches a schedule allows"

@@ -907,6 +907,10 @@ has "pipeline, v.txt: 2 stages of 2 chunks, 1 microbatches: stages" \
 has "stage 1: slots 1 + 1" "and its slots"
 returns 0 "zero bubble is known" dense.json --pp 4 --schedule zero-bubble
 has "stage 0: slots 4" "with its slots"
+returns 0 "dualpipev is known" chunks.json --pp 4 --schedule dualpipev
+has "pipeline, dualpipev: 4 stages of 2 chunks, 8 microbatches: stages" \
+    "with its sizes"
+has "stage 0: slots 8 + 1" "and its slots, which are twice the stages and one"
 returns 0 "without --pp nothing is said of pipelines" chunks.json
 grep -q "pipeline" out
 [ $? -eq 1 ]
@@ -930,6 +934,10 @@ pipeline_fails "--group is of 1f1b" --pp 2 --group 2 --schedule v.txt
 returns 0 "large groups take no time" chunks.json --pp 4 --group 2000
 has "stage 0: slots 2007 + 1003" "and have their slots"
 pipeline_fails "is of one chunk a stage" --pp 4 --schedule zero-bubble
+pipeline_fails "7 microbatches: give at least twice as many" --pp 4 \
+    --schedule dualpipev --microbatches 7
+returns 2 "dualpipev of one chunk" dense.json --pp 4 --schedule dualpipev
+has "is of two chunks a stage, and the layers described have 1" "is refused"
 pipeline_fails "--schedule nowhere: No such file" --pp 4 --schedule nowhere
 pipeline_fails "it has 2 where --pp says 4" --pp 4 --schedule v.txt
 pipeline_fails "it has 1 where --microbatches says 8" --pp 2 --microbatches 8 \

@@ -122,7 +122,7 @@ static const struct row table[] = {
     { "--vpp", KIND_INT, RUN(vpp), 1, MAX_CHUNKS, "N",
       "chunks of layers that a stage has (1)" },
     { "--schedule", KIND_TEXT, RUN(schedule), 0, 0,
-      "1f1b|interleaved|zero-bubble|FILE",
+      "1f1b|interleaved|zero-bubble|dualpipev|FILE",
       "what a stage does when (1f1b; of several chunks: interleaved)" },
     { "--group", KIND_INT, RUN(group), 1, 1024, "N",
       "microbatches that go through a chunk in a row (as many as stages)" },
@@ -707,12 +707,14 @@ static void complete_counts(struct options *options)
 {
     static const int usual[] = { 4, 6, 8, 3 }, groups[] = { 2, 3, 4, 1 };
     const int group = options->group > 0 ? options->group : options->pp;
+    const int least = options->placed_v ? 2 : 1;
 
     for (int i = 0; options->n_counts < 4; i++) {
+        const int n = groups[i] > least ? groups[i] : least;
+
         options->counts[options->n_counts++] =
-            options_pp(options) > 1 && options_vpp(options) > 1
-                ? groups[i] * group
-                : usual[i];
+            options_pp(options) > 1 && options_vpp(options) > 1 ? n * group
+                                                                : usual[i];
     }
 }
 

@@ -41,8 +41,7 @@ static int check_schedule(const struct options *options, char *text,
     const char *schedule = options->schedule;
 
     if (options->group > 0 &&
-        (options_vpp(options) == 1 || is_schedule(options, "zero-bubble") ||
-         !pipeline_is_named(schedule))) {
+        (options_vpp(options) == 1 || !pipeline_is_interleaved(options))) {
         snprintf(text, text_bytes,
                  "--group %d is for the interleaved schedule of several "
                  "chunks; leave it out",
@@ -55,6 +54,13 @@ static int check_schedule(const struct options *options, char *text,
                  "--schedule %s has one chunk a stage, and --vpp %d; take "
                  "interleaved, or leave out --vpp",
                  schedule, options->vpp);
+        return -1;
+    }
+    if (options_vpp(options) != 2 && is_schedule(options, "dualpipev")) {
+        snprintf(text, text_bytes,
+                 "--schedule dualpipev has two chunks a stage, and --vpp %d; "
+                 "leave out --vpp",
+                 options->vpp);
         return -1;
     }
     if (options_vpp(options) == 1 && is_schedule(options, "interleaved")) {

@@ -57,8 +57,8 @@ struct options {
     int delay;        /* so many microbatches later */
     bool legacy;      /* everything on the legacy default stream */
     int pp, vpp;      /* stages, and chunks of each; 0: as 1 */
-    const char *schedule; /* 1f1b, interleaved, zero-bubble or a file; NULL:
-                             1f1b */
+    const char *schedule; /* 1f1b, interleaved, zero-bubble, dualpipev or a
+                             file; NULL: 1f1b */
     int group;     /* microbatches that go through a chunk in a row; 0: as
                       many as there are stages */
     bool placed_v; /* a file's chunks lie in the shape of a V */

@@ -21,11 +21,17 @@ const char *pipeline_schedule_name(const struct options *options)
                                       : "1f1b";
 }
 
+static bool is_schedule(const struct options *options, const char *name)
+{
+    return strcmp(pipeline_schedule_name(options), name) == 0;
+}
+
 bool pipeline_is_named(const char *schedule)
 {
     return schedule == NULL || strcmp(schedule, "1f1b") == 0 ||
            strcmp(schedule, "interleaved") == 0 ||
-           strcmp(schedule, "zero-bubble") == 0;
+           strcmp(schedule, "zero-bubble") == 0 ||
+           strcmp(schedule, "dualpipev") == 0;
 }
 
 /* ---- a file -------------------------------------------------------------- */
@@ -40,7 +46,7 @@ static char *read_text(const char *path, size_t *bytes, char *text,
     if (all == NULL) {
         snprintf(text, text_bytes,
                  "--schedule %s: it cannot be read; expects 1f1b, interleaved, "
-                 "zero-bubble or a file",
+                 "zero-bubble, dualpipev or a file",
                  path);
     } else {
         *bytes = fread(all, 1, FILE_MOST, file);
@@ -107,6 +113,10 @@ int pipeline_complete(struct options *options, char *text, size_t text_bytes)
     struct gh_pipeline *schedule;
     int status;
 
+    if (is_schedule(options, "dualpipev") && options_pp(options) > 1) {
+        options->placed_v = true;
+        options->vpp = options->vpp == 0 ? 2 : options->vpp;
+    }
     if (pipeline_is_named(options->schedule)) {
         return 0;
     }
@@ -147,8 +157,11 @@ static gh_status generate(const struct options *options, int count,
         .group = options->group > 0 ? (uint32_t)options->group : pp,
     };
 
-    return strcmp(pipeline_schedule_name(options), "zero-bubble") == 0
-               ? gh_pipeline_zero_bubble(pp, (uint32_t)count, schedule_p, err)
+    if (is_schedule(options, "zero-bubble")) {
+        return gh_pipeline_zero_bubble(pp, (uint32_t)count, schedule_p, err);
+    }
+    return is_schedule(options, "dualpipev")
+               ? gh_pipeline_dualpipev(pp, (uint32_t)count, schedule_p, err)
                : gh_pipeline_interleaved(&how, (uint32_t)count, schedule_p,
                                          err);
 }
@@ -185,8 +198,7 @@ int pipeline_schedule(const struct options *options, int count,
 
 bool pipeline_is_interleaved(const struct options *options)
 {
-    return pipeline_is_named(options->schedule) &&
-           strcmp(pipeline_schedule_name(options), "zero-bubble") != 0;
+    return is_schedule(options, "1f1b") || is_schedule(options, "interleaved");
 }
 
 /* The sentence of a failure was that of command_check(). */

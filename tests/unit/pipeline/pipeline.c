@@ -276,6 +276,64 @@ static void test_zero_bubble_is_legal(void)
     is_int(exceeded, 0, "and no stage needs more than the first of 1F1B");
 }
 
+/* Whether the passes of weights of each chunk come in the order of its
+ * microbatches, as those of inputs do. */
+static bool has_order(const struct gh_stage *stage)
+{
+    uint32_t next[2][3] = { { 0 } }; /* forward, inputs, weights */
+    bool good = true;
+
+    for (uint32_t i = 0; i < stage->n; i++) {
+        const struct gh_action *a = &stage->actions[i];
+        uint32_t *at = next[a->chunk];
+
+        good &= a->kind != GH_ACTION_FORWARD || a->microbatch == at[0];
+        at[0] += a->kind == GH_ACTION_FORWARD;
+        if (a->kind == GH_ACTION_BACKWARD || a->kind == GH_ACTION_INPUTS) {
+            good &= a->microbatch == at[1]++;
+        }
+        if (a->kind == GH_ACTION_BACKWARD || a->kind == GH_ACTION_WEIGHTS) {
+            good &= a->microbatch == at[2]++;
+        }
+    }
+    return good;
+}
+
+/* As published, a stage of p has 2 p + 1 halves of a microbatch in flight. */
+static void test_dualpipev_is_legal(void)
+{
+    uint32_t illegal = 0, disordered = 0, exceeded = 0;
+    struct gh_pipeline *pipeline;
+
+    for (uint32_t stages = 1; stages <= 8; stages++) {
+        for (uint32_t n = 2 * stages; n <= 2 * stages + 5; n++) {
+            if (gh_pipeline_dualpipev(stages, n, &pipeline, &err) != GH_OK) {
+                illegal++;
+                continue;
+            }
+            illegal += gh_pipeline_check(pipeline, &err) != GH_OK;
+            for (uint32_t i = 0; i < stages; i++) {
+                disordered += !has_order(&pipeline->stages[i]);
+                exceeded += gh_pipeline_in_flight(pipeline, i, 0) +
+                                gh_pipeline_in_flight(pipeline, i, 1) >
+                            2 * stages + 1;
+            }
+            gh_pipeline_free(pipeline);
+        }
+    }
+    is_int(illegal, 0, "dualpipev is legal for 1 to 8 stages");
+    is_int(disordered, 0, "each chunk keeps the order of microbatches");
+    is_int(exceeded, 0, "and a stage keeps no more than is published");
+    is_status(gh_pipeline_dualpipev(4, 7, &pipeline, &err), GH_ERR_INVALID,
+              &err, "fewer microbatches are refused");
+    ok(strstr(err.text, "4 stages and 7 microbatches: give at least twice") !=
+           NULL,
+       "with a sentence: %s", err.text);
+    is_status(gh_pipeline_dualpipev(65, 65536, &pipeline, &err), GH_OK, &err,
+              "many are not");
+    gh_pipeline_free(pipeline);
+}
+
 /* Chunk 1 comes back on the stages from the last to the first, so the last one
  * goes on without sending. */
 static void test_a_v_needs_no_sending_at_its_turn(void)
@@ -304,6 +362,7 @@ int main(void)
     test_what_cannot_be_interleaved();
     test_stages_are_idle_as_theory_says();
     test_zero_bubble_is_legal();
+    test_dualpipev_is_legal();
     test_a_v_needs_no_sending_at_its_turn();
     return done_testing();
 }
