@@ -178,8 +178,9 @@ static void print_segment(const struct gh_plan *plan, uint32_t layer,
     printf("  segment    %u of chunk %u: %s\n", s->index, s->chunk, extent);
     print_work(plan, s->index);
     if ((described->features & GH_FEATURE_MTP) != 0) {
-        printf("  begins     a depth of multi-token prediction, whose input the "
-               "host makes: no graph reaches over its begin\n");
+        printf(
+            "  begins     a depth of multi-token prediction, whose input the "
+            "host makes: no graph reaches over its begin\n");
     }
     printf("  layer      %u, %s", layer, gh_kinds[described->kind].name);
 }

@@ -188,8 +188,9 @@ static bool begins_layer(const struct gh_plan *plan, const gh_segment *segment)
     return position(plan, segment->first_layer, segment->first_part) == 0;
 }
 
-/* Hidden states leave every segment that does not end with the head.  They enter
- * every segment except those whose input comes from outside of the model. */
+/* Hidden states leave every segment that does not end with the head.  They
+ * enter every segment except those whose input comes from outside of the model.
+ */
 static bool hidden_crosses(const struct gh_plan *plan, uint32_t segment,
                            gh_side side, gh_border *border)
 {

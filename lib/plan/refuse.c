@@ -47,8 +47,7 @@ static const char *misplaced_in(const struct gh_plan *plan, uint32_t i)
         return "an embedding comes before the first layer alone; leave the "
                "feature out";
     }
-    if (heads && i + 1 < plan->n_layers &&
-        !has(plan, i + 1, GH_FEATURE_MTP)) {
+    if (heads && i + 1 < plan->n_layers && !has(plan, i + 1, GH_FEATURE_MTP)) {
         return "a head comes behind the last layer, and behind the last one "
                "before a depth of multi-token prediction; leave the feature "
                "out";

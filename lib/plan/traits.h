@@ -47,8 +47,8 @@ void gh_traits_free(struct gh_traits_set *set);
 /* The layer's parts in their order; returns how many there are. */
 uint32_t gh_layer_parts(const struct gh_layer *layer, const gh_part **parts_p);
 bool gh_layer_has(const struct gh_layer *layer, gh_part part);
-/* The part beside the embedding or the head of a layer that has it; of any other
- * part, the part itself. */
+/* The part beside the embedding or the head of a layer that has it; of any
+ * other part, the part itself. */
 gh_part gh_layer_beside(const struct gh_layer *layer, gh_part part);
 
 /* Whether the layer's family, if it has one, lets a graph hold the part. */

@@ -45,8 +45,8 @@ static uint32_t features_of(const struct config *config)
 }
 
 /* Whether the embedding is described with the first layer and the head with the
- * last one.  Pairs of microbatches run both by themselves, and a library without
- * gh_plan_slots does not know them. */
+ * last one.  Pairs of microbatches run both by themselves, and a library
+ * without gh_plan_slots does not know them. */
 static uint32_t ends_of(const struct host *host, int layer)
 {
     const struct trainer *trainer = host->trainer;
@@ -286,10 +286,9 @@ static bool find_parts(const struct model *model, const gh_segment *segment,
 {
     own->embeds = segment->first_part == GH_PART_EMBEDDING;
     own->heads = segment->last_part == GH_PART_HEAD;
-    own->first = own->embeds
-                     ? 0
-                     : model_part(model, (int)segment->first_layer,
-                                  (enum part_kind)segment->first_part);
+    own->first = own->embeds ? 0
+                             : model_part(model, (int)segment->first_layer,
+                                          (enum part_kind)segment->first_part);
     own->last = own->heads ? model->n_parts - 1
                            : model_part(model, (int)segment->last_layer,
                                         (enum part_kind)segment->last_part);

@@ -256,8 +256,8 @@ static void add_gradient(const struct host *host, struct pass *pass,
     };
 }
 
-/* Forward: names what a later segment or the head reads.  The hidden state comes
- * first. */
+/* Forward: names what a later segment or the head reads.  The hidden state
+ * comes first. */
 static void name_tensors(const struct host *host, struct pass *pass)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);

@@ -123,8 +123,8 @@ static inline const struct comm *comm_of(const struct trainer *trainer,
                       ->groups[trainer->shape_of[microbatch]];
 }
 
-/* Whether the chunk has the embedding, or the head, and it does not run with the
- * parts. */
+/* Whether the chunk has the embedding, or the head, and it does not run with
+ * the parts. */
 static inline bool trainer_embeds_apart(const struct trainer *trainer)
 {
     const struct model *model = &trainer->chunk->model;

@@ -858,8 +858,7 @@ static const struct {
       "embedding | mamba* | mamba* | head" },
     { "a chunk's graphs of attention", GH_LAYER_DENSE, ATTN,
       GH_GRANULARITY_CHUNK, "embedding* attn* | mlp | attn* | mlp head" },
-    { "a chunk of dropless experts", GH_LAYER_MOE_ONLY, 0,
-      GH_GRANULARITY_CHUNK,
+    { "a chunk of dropless experts", GH_LAYER_MOE_ONLY, 0, GH_GRANULARITY_CHUNK,
       "embedding* moe_router* moe_preprocess* | moe_dispatch moe_experts "
       "moe_combine moe_post | moe_router* moe_preprocess* | moe_dispatch "
       "moe_experts moe_combine moe_post head" },
