@@ -106,6 +106,7 @@ ok $? "what no program reaches is told from what one notices"
 git -C "$tree" status --porcelain | grep -v '^??' > "$scratch/changed"
 ! grep -q '<= 3' "$tree/lib/room/a.c" && [ ! -s "$scratch/changed" ]
 ok $? "the tree itself stays as it is"
+cp "$tree/tests/room.c" "$scratch/passing.c"
 sed 's/return at_most(2)/return 1 || at_most(2)/' "$tree/tests/room.c" \
     > "$scratch/room.c"
 cp "$scratch/room.c" "$tree/tests/room.c"
@@ -113,4 +114,12 @@ mutate --most 0 lib/room
 grep -q '^left out: tests/room.t: it fails' "$scratch/said" &&
     tail -n 1 "$scratch/said" | grep -q ' 0 of 7 noticed'
 ok $? "a program that fails anyhow notices nothing"
+sed 's/^    return/    sleep(1);\n&/; 1i #include <unistd.h>' \
+    "$scratch/passing.c" > "$tree/tests/room.c"
+LIMIT=0 mutate --most 0 lib/room
+tail -n 1 "$scratch/said" | grep -q ' 0 of 7 noticed'
+ok $? "no program begins after the limit"
+LIMIT=0.5 mutate --most 0 lib/room
+tail -n 1 "$scratch/said" | grep -q ' 3 of 7 noticed (42 %), 1 survived'
+ok $? "one that has begun may take longer than the limit, and fails no sooner"
 done_testing
