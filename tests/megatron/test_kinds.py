@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 pytest.importorskip("megatron.core",
@@ -33,6 +35,28 @@ pytestmark = pytest.mark.usefixtures("world")
 
 def steps(each):
     each.steps(COUNTS)
+
+
+class Lengths(training.Tokens):
+    """Sequences whose length changes from microbatch to microbatch."""
+
+    def __init__(self):
+        super().__init__()
+        self._numbers_of = itertools.count()
+
+    def __next__(self):
+        length = LENGTH // (1 + next(self._numbers_of) % 2)
+        return {name: value if value is None
+                else value[:, :length].contiguous()
+                for name, value in super().__next__().items()}
+
+
+@pytest.mark.parametrize("scope, granularity", [
+    ("", "layer"), ("moe", "layer"), ("attn,moe", "layer"), ("", "chunk")])
+def test_capacities_of_several_lengths(scope, granularity):
+    """A layer works out how many tokens an expert has, and keeps that."""
+    compare(steps, "padded", scope, data=Lengths,
+            eager=("warmup", "input"), attach={"granularity": granularity})
 
 
 @pytest.mark.parametrize("pattern, scope", [

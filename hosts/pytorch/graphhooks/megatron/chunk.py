@@ -30,7 +30,7 @@ class Whole:
         self.body = Body(self._run, [decoder], name)
         self.body.scope = "all layers"
         self.body.be_of(decoder)
-        self._leftovers = [Leftovers(layer) for layer in decoder.layers]
+        self._leftovers = [Leftovers(layer, True) for layer in decoder.layers]
         self._calls = Calls(quantization, self.body, settings)
         self._names = None  # by which it enters FP8; None: it does not
         if decoder.config.fp8:

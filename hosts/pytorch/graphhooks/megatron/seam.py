@@ -37,6 +37,10 @@ _OF_ATTACH = (*_REPLACED, "cuda_graphs", "cuda_graph_manual_hooks")
 _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
                   "output_splits_tp", "tokens_per_expert",
                   "num_global_tokens_per_local_expert")
+# What a MoE layer works out of its input before it reads it; a graph that ends
+# within the layer leaves it to the rest.
+_OF_WHOLE = ("capacity", "num_out_tokens", "hidden_shape",
+             "hidden_shape_before_permute")
 
 
 class Seam:
@@ -65,9 +69,10 @@ class Seam:
         self.body.remedy = scope.remedy_of(layer)
         self.body.scope = scope.spelled(names, layer,
                                         layer.config.cuda_graph_modules)
-        self._leftovers = Leftovers(layer)
+        self._leftovers = Leftovers(layer, self._has(
+            names.CudaGraphModule.moe))
         self.body.forget = self._leftovers.clear
-        self._takes_attention = self._has_attention()
+        self._takes_attention = self._has(names.CudaGraphModule.attn)
         # What is discarded in a graph and computed again is kept: the memory
         # of what it gives is of the graph.  Of a norm the one may be inside
         # and the other beside it.
@@ -81,9 +86,9 @@ class Seam:
         copy_without(layer, _OF_ATTACH, {"cuda_graphs": list,
                                          "cuda_graph_manual_hooks": list})
 
-    def _has_attention(self) -> bool:
+    def _has(self, word) -> bool:
         words = self.layer.config.cuda_graph_modules
-        return not words or self._names.CudaGraphModule.attn in words
+        return not words or word in words
 
     def _replay(self, *args, **kwargs):
         """In the place of the layer's own, to which Megatron goes past the
@@ -209,8 +214,9 @@ class Leftovers:
     other microbatches: taken out while a segment runs, so that each call
     finds the same, and put back, or left as the call has set it."""
 
-    def __init__(self, layer):
+    def __init__(self, layer, has_experts: bool):
         self._layer = vars(layer)
+        self._names = _OF_DISPATCHER + _OF_WHOLE * has_experts
         dispatcher = getattr(getattr(layer, "mlp", None), "token_dispatcher",
                              None)
         self._dispatcher = None if dispatcher is None else vars(dispatcher)
@@ -236,7 +242,7 @@ class Leftovers:
         if names is None:
             return
         for name, value in names.items():
-            if name in _OF_DISPATCHER or (isinstance(value, torch.Tensor)
+            if name in self._names or (isinstance(value, torch.Tensor)
                                           and name not in self._own):
                 names[name] = None
 
