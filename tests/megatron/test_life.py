@@ -248,6 +248,17 @@ def test_what_a_layer_has_beside_its_modules(scope, names, value, words):
                      two.attached.explain())
 
 
+def test_an_attach_to_layers_as_they_are_names_the_other():
+    """Where it has no graphs for them."""
+    one = Training("padded")
+    attached = graphhooks.attach(one.core)
+    one.steps(COUNTS)
+    refused = attached.stats()["refused"]
+    attached.detach()
+    assert refused and all("graphhooks.megatron.attach() has graphs" in why
+                           for why in refused.values())
+
+
 def test_what_routers_count_and_log():
     from megatron.core.transformer.moe.moe_logging import \
         get_moe_metrics_tracker

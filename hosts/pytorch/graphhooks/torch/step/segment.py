@@ -44,6 +44,8 @@ _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 _BUSY = "some passes find no slot, as more microbatches are under way than " \
     "it has slots: attach with max_slots= as many"
 _ALONE = 3  # such backwards, before it is said
+# By which layers of Megatron-Core are known.
+_MEGATRON = "_te_cuda_graph_replay"
 
 
 class Segment(WayBack):
@@ -134,6 +136,9 @@ class Segment(WayBack):
         self.parameters.release()
 
     def refuse(self, why: str) -> None:
+        if any(hasattr(type(s.module), _MEGATRON) for s in self.sites):
+            why += "; graphhooks.megatron.attach() has graphs for parts of " \
+                "such layers"
         self.refused = why
         self.owner.notices.add(REFUSED, self.name, why)
 
