@@ -116,6 +116,19 @@ def test_two_models_tell_one_number(quantized):
 
 
 @pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_graphs_of_others_tell_the_same_number(quantized, granularity):
+    """As Transformer Engine's own do, of another model or a part of this."""
+    def wrap(core):
+        core.embedding.register_forward_hook(
+            lambda *_: Manager.set_skip_fp8_weight_update_tensor(True))
+        return quantized(core)
+
+    compare(lambda each: each.steps([1, 1, 1, 2, 1, 1]), "dense", "",
+            wrap=wrap, eager=("warmup", "gradients_moved"),
+            attach={"granularity": granularity})
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
 def test_regions_that_are_off(quantized, granularity):
     def wrap(core):
         for layer in core.decoder.layers:

@@ -24,8 +24,9 @@ _FLAG = "is_first_microbatch"
 class Quantization(regions.Quantization):
     """That of one process, as the layers of an attach need it."""
 
-    # Of all attaches: the number on the device, and what was written to it.
-    _skips: tuple = None, None
+    # Of all attaches: the number on the device, its version, and what was
+    # written to it.
+    _skips: tuple = None, 0, None
 
     def __init__(self, manager, config, settings):
         super().__init__(manager)
@@ -61,13 +62,16 @@ class Quantization(regions.Quantization):
         return {"quantized": (number, self._manager.is_first_fp8_module())}
 
     def _tell(self, state, skips: bool) -> None:
-        """By a number on the device, by which one graph does either."""
-        number, told = Quantization._skips
+        """By a number on the device, by which one graph does either.
+        Transformer Engine's own graphs write it too."""
+        number, version, told = Quantization._skips
         if told is not skips \
-                or number is not state.skip_fp8_weight_update_tensor:
-            Quantization._skips = None, None  # should the next line raise
+                or number is not state.skip_fp8_weight_update_tensor \
+                or version != number._version:
+            Quantization._skips = None, 0, None  # should the next line raise
             self._manager.set_skip_fp8_weight_update_tensor(skips)
-            Quantization._skips = state.skip_fp8_weight_update_tensor, skips
+            number = state.skip_fp8_weight_update_tensor
+            Quantization._skips = number, number._version, skips
 
     def begin(self, is_first: bool, has_run: bool) -> None:
         """Inside of a segment; the first pass of a layer makes what it
@@ -88,7 +92,7 @@ class Quantization(regions.Quantization):
 
     @contextlib.contextmanager
     def again(self, around):
-        _, skipped = Quantization._skips
+        *_, skipped = Quantization._skips
         if self._keeps:
             self._tell(self.state, around.skips)
         try:
