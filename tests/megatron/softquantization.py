@@ -250,6 +250,12 @@ class Linear(torch.nn.Module):
         if not (self.fp8_initialized and state.fp8_recipe
                 == meta.get("recipe")):
             meta["recipe"] = state.fp8_recipe
+            if self.quantizers and state.fp8_recipe.delayed() \
+                    is not (_FORWARD in meta):  # of another kind
+                for some in (self.quantizers, self._fp8_workspaces):
+                    some.clear()
+                for name in _FORWARD, _BACKWARD:
+                    meta.pop(name, None)
             if not self.quantizers and state.fp8_recipe.delayed():
                 for name, count in ((_FORWARD, 3), (_BACKWARD, 2)):
                     meta[name] = Scaling(state.fp8_recipe, count)

@@ -197,6 +197,52 @@ def test_another_recipe_from_some_step_on(granularity):
 
 
 @GRAINS
+def test_another_kind_of_recipe_between(granularity):
+    """Layers make other tables for each."""
+    def train(run):
+        kinds = ["delayed", "tensorwise"] * 3
+        for kind in kinds:
+            run.around = lambda kind=kind: autocast(recipe=recipe(kind))
+            run.steps(COUNTS[:3])
+
+    run = compare(train, {"granularity": granularity}, eager=None)
+    assert run.attached.stats()["replays"] > 0
+
+
+@GRAINS
+def test_an_evaluation_without_a_region_first(granularity):
+    """What a layer has noted of its last call is what is saved with it."""
+    def train(run):
+        for count in COUNTS:
+            with torch.no_grad():
+                run.model.eval()
+                run.losses.append(run.model(run.data()))
+                run.model.train()
+            run.step(count)
+        run.losses += [torch.tensor(float(m.fp8)) for m in
+                       run.model.modules() if isinstance(m, Plain)]
+
+    compare(train, {"granularity": granularity},
+            eager=("warmup", "forward_only"))
+
+
+@GRAINS
+def test_layers_that_are_reset_between(granularity):
+    """As a checkpoint does that is loaded: they make their tables anew."""
+    def train(run):
+        run.steps(COUNTS)
+        for module in run.model.layers.modules():
+            if isinstance(module, Plain):
+                module.fp8_meta.clear()
+                module.quantizers.clear()
+                module.fp8_initialized = False
+        run.steps(COUNTS)
+
+    run = compare(train, {"granularity": granularity}, eager=None)
+    assert run.attached.stats()["replays"] > 0
+
+
+@GRAINS
 def test_steps_without_quantization_between(granularity):
     def train(run):
         on, off = run.around, lambda: autocast(enabled=False)
@@ -292,12 +338,32 @@ def test_recipes_that_are_never_equal():
 
 
 @GRAINS
+def test_what_an_attach_by_megatron_has_left(granularity):
+    """That weights of a call are not to be quantized, by a number on the
+    device, which is there from its first call on."""
+    def train(run):
+        for step, count in enumerate(COUNTS + COUNTS):
+            if step not in (2, 3, 4):
+                Manager.set_skip_fp8_weight_update_tensor(step % 3 < 2)
+            else:
+                Manager.quantization_state.skip_fp8_weight_update_tensor = None
+            run.step(count)
+
+    compare(train, {"granularity": granularity})
+
+
+@GRAINS
 @pytest.mark.parametrize("what", ["detach", "hook"])
 def test_backwards_of_a_region_that_is_over(granularity, what):
     """Without their graphs: layers run again, with the scales of then."""
     def train(run):
-        run.steps(COUNTS)
-        losses = [run.forward(i == 0) for i in range(3)]
+        for step in range(4):
+            losses = [run.forward(i == 0) for i in range(3)]
+            if step < 3:
+                for loss in losses:
+                    loss.backward()
+                run.optimizer.step()
+                run.optimizer.zero_grad()
         hooks = []
         if what == "hook":
             hooks = [p.register_hook(lambda grad: grad * 2)

@@ -16,7 +16,7 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ..base.tree import Unfit
 from . import regions
-from .regions import Notes, Outside, Quantization, Usages, metas_of
+from .regions import Notes, Outside, Quantization, Usages
 
 WORD = "te.autocast"  # the argument
 _MANY = 64  # recipes, after which each region has one of its own
@@ -42,9 +42,15 @@ class Shared(Quantization):
     def __init__(self, manager):
         super().__init__(manager)
         self.outside = Outside(self)
+        self._known = len(regions.regions.recipes)
         # Attributes that nobody else looks at, by the type that has them.
         self.told = {type(self.state): (
             *regions.OF_REGION, *regions.OF_CALLS, regions.SKIPS)}
+
+
+    def has_many(self) -> bool:
+        """Recipes since the attach."""
+        return len(regions.regions.recipes) - self._known > _MANY
 
 
 class Calls:
@@ -55,8 +61,7 @@ class Calls:
         self._takes = True  # something in it asks whether it is the first
         self.around = shared.outside  # of the call at hand
         self.seen: tuple = (0, 0)  # which that is
-        self._notes: dict = {}  # by the number of a region
-        self._least: Notes | None = None  # that all calls begin with
+        self._notes: Notes | None = None  # that all calls begin with
         self._usages: Usages | None = None
 
     def enter(self, kwargs: dict) -> dict:
@@ -72,7 +77,7 @@ class Calls:
         if not (state.fp8_enabled or state.fp8_calibration):
             self.around, self.seen = shared.outside, (0, 0)
             return {**kwargs, WORD: 0} if self._is_apart() else kwargs
-        if len(regions.regions.recipes) > _MANY:
+        if shared.has_many():
             if segment.refused is None:
                 segment.refuse(_RECIPES)
             return kwargs
@@ -101,14 +106,12 @@ class Calls:
         given = kwargs.pop(WORD, None)
         if given is None and self._site.segment.refused is not None:
             return forward(*args, **kwargs)
-        number, is_first, *_ = given or (0, None)
+        is_first = given[1] if given else None
         state = self._shared.state
         before = state.is_first_fp8_module, getattr(state, regions.SKIPS)
         if given:
             state.is_first_fp8_module = is_first
         setattr(state, regions.SKIPS, None)  # of attaches by Megatron
-        if number in self._notes:
-            self._notes[number].put()
         begun = dict(state.autocast_arguments) if is_capturing() else None
         try:
             result = forward(*args, **kwargs)
@@ -120,7 +123,7 @@ class Calls:
             self._takes = not left
             state.is_first_fp8_module = left
         if begun is None:
-            self._note(number)
+            self._note()
             self.settle()
         else:
             self._refuse_regions(state, begun)
@@ -134,17 +137,13 @@ class Calls:
                 for key, pair in state.autocast_arguments.items()):
             raise Unfit(_WITHIN)
 
-    def _note(self, number: int) -> None:
+    def _note(self) -> None:
         """A call has run eagerly.  What one in a region leaves is what is to
         be saved with the layer.  What one without gradients makes has no
         columns, and the next makes it anew."""
         module = self._site.module
-        for meta in metas_of(module):
-            regions.regions.keep_in(meta)
-        notes = self._notes[number] = Notes(module)
-        if self._least is None or not self._least.fit() \
-                or self._least is self._notes.get(0):
-            self._least = notes
+        if self._notes is None or not self._notes.fit():
+            self._notes = Notes(module)
         if is_grad_enabled() and not (self._usages is not None
                                       and self._usages.fit(module)):
             self._usages = Usages(module)
@@ -157,8 +156,8 @@ class Calls:
     def put_back(self) -> None:
         """The same, and what calls in other regions have noted."""
         self.settle()
-        if self._least is not None:
-            self._least.put()
+        if self._notes is not None:
+            self._notes.put()
 
 
 def of(owner) -> Shared | None:

@@ -222,9 +222,9 @@ _GONE = object()
 
 
 class Notes:
-    """Of the modules of a layer, as calls in one region leave them: another
-    region's are put in their place while a call runs, so that what a layer
-    reads besides is the same in each."""
+    """Of the modules of a layer, as one call has left them.  Each begins with
+    those, so that what a layer reads is the same in each, and notes its own
+    region by itself."""
 
     def __init__(self, body):
         self._modules = [(names, names["fp8_meta"]) for names
