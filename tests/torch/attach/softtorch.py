@@ -28,7 +28,8 @@ import weakref
 import softpool
 import torch
 from torch.utils._python_dispatch import (TorchDispatchMode,
-                                          _disable_current_modes)
+                                          _disable_current_modes,
+                                          _get_current_dispatch_mode_stack)
 from torch.utils._pytree import tree_map_only
 
 _aten = torch.ops.aten
@@ -609,6 +610,7 @@ def install() -> None:
     _be_torch()
 
     private.gpu = torch.device("cpu")
+    private.count_of_dispatch_modes = _count_of_others_modes
     ranks.all_gather = _unseen(ranks.all_gather)
     memory.bytes_at = ringed.bytes_at = _bytes_at
     pinned.allocate = _pin
@@ -618,6 +620,12 @@ def install() -> None:
     memory.Captures.put_numbers = _put_numbers
     _device_of = stack.device_of
     _take_tensors(stack)
+
+
+def _count_of_others_modes() -> int:
+    """Without those by which other streams are stood in for."""
+    return sum(not isinstance(mode, (_Recorder, _Defer))
+               for mode in _get_current_dispatch_mode_stack())
 
 
 def _unseen(function):

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphhooks.torch.base import comparisons
 from graphhooks.torch.base.comparisons import Comparisons
+from graphhooks.torch.step import eligibility
 
 _aten = torch.ops.aten
 
@@ -65,7 +66,8 @@ def test_answers_do_not_heap_up(monkeypatch):
 
 
 @pytest.mark.parametrize("grain", WHOLE)
-def test_an_eager_backward_waits_for_nothing(runs, grain):
+def test_an_eager_backward_waits_for_nothing(runs, grain, monkeypatch):
+    monkeypatch.setattr(eligibility, "is_in_mode", lambda: False)
     run = runs(grain=grain)
     tokens = run.tokens()
     with Waits() as waits:

@@ -447,6 +447,70 @@ def test_saved_tensors_that_go_to_the_CPU(pair, grain):
     pair(train, grain=grain)
 
 
+class Rounds(torch.overrides.TorchFunctionMode):
+    """As one that tries out another precision."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function is torch.nn.functional.linear:
+            result = result.bfloat16().float()
+        return result
+
+
+class Counts(torch.utils._python_dispatch.TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function is torch.ops.aten.addmm.default
+        return function(*args, **(kwargs or {}))
+
+
+@GRAIN
+def test_functions_that_a_mode_changes(pair, grain):
+    """For a step, and in an evaluation."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        with Rounds():
+            run.steps([2])
+            with torch.no_grad():
+                run.loss()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, eager=["modes"], eval=True)
+
+
+@GRAIN
+def test_a_mode_that_comes_first_is_not_recorded(pair, grain):
+    def train(run):
+        with Rounds():
+            run.steps(COUNTS[:3])
+        run.steps(COUNTS[:3])
+
+    pair(train, grain=grain, eager=["modes"])
+
+
+@GRAIN
+def test_operations_that_a_mode_counts(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        with Counts() as mode:
+            run.step(2)
+        run.note(torch.tensor(mode.count))
+
+    pair(train, grain=grain, eager=["modes"])
+
+
+@GRAIN
+def test_where_tensors_are_made_is_no_such_mode(pair, grain):
+    def train(run):
+        with torch.device(run.model.head.weight.device):
+            run.steps()
+
+    pair(train, grain=grain)
+
+
 @GRAIN
 @pytest.mark.parametrize("count", [0, 2], ids=["first", "within"])
 def test_gradients_by_torch_func(pair, grain, count):

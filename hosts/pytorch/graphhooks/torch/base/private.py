@@ -112,6 +112,13 @@ try:
     from torch.utils._python_dispatch import (
         TorchDispatchMode, _get_current_dispatch_mode as dispatch_mode)
 
+    # How many of these are on in this thread, and those that see every
+    # function of torch.
+    from torch._C import (
+        _get_function_stack_at as function_mode_at,
+        _len_torch_dispatch_stack as count_of_dispatch_modes,
+        _len_torch_function_stack as count_of_function_modes)
+
     # What torch takes for a container, and what is in one.
     from torch.utils._pytree import (
         SUPPORTED_NODES as TREE_NODES, TreeSpec, tree_flatten)
@@ -266,6 +273,15 @@ def have_hooks(leaves, ours: int = 0) -> bool:
 def is_transformed() -> bool:
     """Whether a call is within torch.func, or forward AD."""
     return torch_func_is_active() or forward_ad._current_level >= 0
+
+
+def is_in_mode() -> bool:
+    """Whether somebody sees every operation of a call, or every function, and
+    may give other results.  Torch's own modes for functions say where tensors
+    are made, or distribute them."""
+    return count_of_dispatch_modes() > 0 or any(
+        not type(function_mode_at(i)).__module__.startswith("torch.")
+        for i in range(count_of_function_modes()))
 
 
 def keeps_parametrized() -> bool:

@@ -14,8 +14,8 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 from ... import _abi
 from ..base import private, tree
 from ..base.memory import versioned
-from ..base.private import (are_heard, current_device, is_transformed,
-                            keeps_parametrized)
+from ..base.private import (are_heard, current_device, is_in_mode,
+                            is_transformed, keeps_parametrized)
 from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
 from ..guard.settings import Settings
@@ -123,6 +123,8 @@ class Evaluated(Called):
             owner.count("torch_func")
         elif is_capturing():  # the caller is, who makes a graph of his own
             owner.count("host_capture")
+        elif is_in_mode():
+            owner.count("modes")
         elif self.misfit is not None:
             owner.count("packed", self.name, owner.packed.why(self))
         elif not owner.packed.have_tried(self):

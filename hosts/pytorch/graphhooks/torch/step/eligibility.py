@@ -11,8 +11,8 @@ from torch import is_grad_enabled
 from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ..base import tree
-from ..base.private import (are_heard, current_device, is_transformed,
-                            keeps_parametrized)
+from ..base.private import (are_heard, current_device, is_in_mode,
+                            is_transformed, keeps_parametrized)
 
 
 def fit(segment, args, kwargs) -> tuple:
@@ -35,6 +35,9 @@ def fit(segment, args, kwargs) -> tuple:
         return None, None
     if is_capturing():  # the caller is, who makes a graph of his own
         owner.count("host_capture")
+        return None, None
+    if is_in_mode():
+        owner.count("modes")
         return None, None
     if segment.misfit is not None:
         owner.count("packed", segment.name, owner.packed.why(segment))
