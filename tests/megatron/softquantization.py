@@ -41,6 +41,8 @@ class State:
     global_amax_buffer: dict = dataclasses.field(default_factory=dict)
     global_amax_history_buffer: dict = dataclasses.field(default_factory=dict)
     global_scale_buffer: dict = dataclasses.field(default_factory=dict)
+    fp8_tensors_recompute_buffer: list = dataclasses.field(
+        default_factory=list)
     autocast_arguments: dict = dataclasses.field(default_factory=dict)
     skip_fp8_weight_update_tensor: torch.Tensor | None = None
 

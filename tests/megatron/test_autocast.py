@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import sys
@@ -322,6 +323,30 @@ def test_a_region_within_each_layer():
     [why] = set(run.attached.stats()["refused"].values())
     assert "it enters te.autocast itself" in why
     assert "enter te.autocast around the model" in why
+
+
+class Recomputed(Layer):
+    """It keeps scales for a backward that computes it again."""
+
+    def forward(self, x, is_first_microbatch=None):
+        kept = Manager.quantization_state.fp8_tensors_recompute_buffer
+        if not kept:
+            kept.append(collections.deque())
+        result = super().forward(x, is_first_microbatch)
+        kept[0].append(self.up.fp8_meta["scaling_fwd"].scale.clone())
+        if result.requires_grad:
+            result.register_hook(lambda _: self.take(kept[0]))
+        return result
+
+    def take(self, kept) -> None:
+        kept.popleft()
+
+
+def test_layers_that_are_computed_again():
+    run = compare(lambda r: r.steps(COUNTS), {}, eager=None,
+                  model=model_of([Recomputed() for _ in range(3)]))
+    [why] = set(run.attached.stats()["refused"].values())
+    assert "te.checkpoint" in why and "use another recipe there" in why
 
 
 def test_recipes_that_are_never_equal():

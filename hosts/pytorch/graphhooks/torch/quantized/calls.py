@@ -19,6 +19,7 @@ from . import regions
 from .regions import Notes, Outside, Quantization, Usages
 
 WORD = "te.autocast"  # the argument
+_KEPT = "fp8_tensors_recompute_buffer"
 _MANY = 64  # recipes, after which each region has one of its own
 
 _APART = ("{} is in another region of te.autocast than those before it, and a "
@@ -28,6 +29,10 @@ _WITHIN = ("it enters te.autocast itself, whose end updates the scales of all "
            "layers, and a graph would do that for those that were there when "
            "it was recorded: enter te.autocast around the model, or around "
            "the layer")
+_RECOMPUTES = ("it is computed again in the backward (te.checkpoint, "
+               "checkpoint=True) with delayed scaling, for which Transformer "
+               "Engine keeps the scales of each forward in a list: use "
+               "another recipe there, or leave recomputation out")
 _RECIPES = (f"te.autocast was given more than {_MANY} recipes, of which none "
             "is equal to another, as those with functions of their own are, "
             "and a graph is of one: make the recipe once, outside of the "
@@ -112,7 +117,7 @@ class Calls:
         if given:
             state.is_first_fp8_module = is_first
         setattr(state, regions.SKIPS, None)  # of attaches by Megatron
-        begun = dict(state.autocast_arguments) if is_capturing() else None
+        traces = _traces(state) if is_capturing() else None
         try:
             result = forward(*args, **kwargs)
         finally:
@@ -122,20 +127,13 @@ class Calls:
         if is_first and self._takes is left:
             self._takes = not left
             state.is_first_fp8_module = left
-        if begun is None:
+        if traces is None:
             self._note()
             self.settle()
         else:
-            self._refuse_regions(state, begun)
+            _refuse_traces(state, *traces)
             self.put_back()
         return result
-
-    def _refuse_regions(self, state, begun: dict) -> None:
-        """That have begun and ended in a recording."""
-        if not state.autocast_depth and state.global_amax_buffer and any(
-                begun.get(key) is not pair
-                for key, pair in state.autocast_arguments.items()):
-            raise Unfit(_WITHIN)
 
     def _note(self) -> None:
         """A call has run eagerly.  What one in a region leaves is what is to
@@ -158,6 +156,22 @@ class Calls:
         self.settle()
         if self._notes is not None:
             self._notes.put()
+
+
+def _traces(state) -> tuple:
+    """Of regions that have begun, and of forwards to be computed again."""
+    return dict(state.autocast_arguments), [
+        *map(len, getattr(state, _KEPT, ()))]
+
+
+def _refuse_traces(state, begun: dict, kept: list) -> None:
+    """That a recording has left."""
+    now, kept_now = _traces(state)
+    if kept_now != kept:
+        raise Unfit(_RECOMPUTES)
+    if not state.autocast_depth and state.global_amax_buffer and any(
+            begun.get(key) is not pair for key, pair in now.items()):
+        raise Unfit(_WITHIN)
 
 
 def of(owner) -> Shared | None:
