@@ -441,7 +441,7 @@ static int most_ranks(void)
     return given != NULL && atoi(given) > 0 ? atoi(given) : MOST_RANKS;
 }
 
-static void run_wanted(int n, const struct ranks_test *tests, size_t n_tests)
+static bool run_wanted(int n, const struct ranks_test *tests, size_t n_tests)
 {
     struct ranks_test wanted[MAX_TESTS];
     size_t n_wanted = 0;
@@ -454,23 +454,25 @@ static void run_wanted(int n, const struct ranks_test *tests, size_t n_tests)
     if (n_wanted != 0) {
         run(n, wanted, n_wanted);
     }
+    return n_wanted != 0;
 }
 
 /* Threads run each test alone, so that each begins with nothing found;
  * processes all of them, since a device is long in starting. */
-void ranks_run_all(int n, const struct ranks_test *tests, size_t n_tests)
+bool ranks_run_all(int n, const struct ranks_test *tests, size_t n_tests)
 {
+    bool have_run = false;
+
     if (n > most_ranks()) {
         skip(1, "%d ranks are more than GRAPHHOOKS_TEST_RANKS", n);
-        return;
+        return false;
     }
     if (!ranks_are_soft()) {
         if (broken) {
             skip(1, "ranks of an earlier run did not end well");
-        } else {
-            run_wanted(n, tests, n_tests < MAX_TESTS ? n_tests : MAX_TESTS);
+            return false;
         }
-        return;
+        return run_wanted(n, tests, n_tests < MAX_TESTS ? n_tests : MAX_TESTS);
     }
     for (size_t i = 0; i < n_tests; i++) {
         if (!is_wanted(tests[i].name)) {
@@ -480,14 +482,16 @@ void ranks_run_all(int n, const struct ranks_test *tests, size_t n_tests)
         if (!quiet || soft_races() + soft_reports() != 0) {
             soft_is_clean(tests[i].name);
         }
+        have_run = true;
     }
+    return have_run;
 }
 
-void ranks_run(int n, const char *name, void (*test)(struct rank *r))
+bool ranks_run(int n, const char *name, void (*test)(struct rank *r))
 {
     const struct ranks_test one = { name, test, false };
 
-    ranks_run_all(n, &one, 1);
+    return ranks_run_all(n, &one, 1);
 }
 
 int ranks_main(const struct ranks_test *tests, size_t n_tests)

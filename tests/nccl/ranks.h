@@ -58,11 +58,12 @@ struct ranks_test {
 };
 
 /* Runs the tests on n ranks, each of which has a communicator of all.
- * Softnccl may have found nothing then, and the device no race. */
-void ranks_run_all(int n, const struct ranks_test *tests, size_t n_tests);
+ * Softnccl may have found nothing then, and the device no race.  Returns whether
+ * any of them ran: there may be too few ranks. */
+bool ranks_run_all(int n, const struct ranks_test *tests, size_t n_tests);
 /* A program of tests that run with 1 to MAX_RANKS ranks; what main returns. */
 int ranks_main(const struct ranks_test *tests, size_t n_tests);
-void ranks_run(int n, const char *name, void (*test)(struct rank *r));
+bool ranks_run(int n, const char *name, void (*test)(struct rank *r));
 
 /* On softnccl alone: whatever it finds is the caller's to ask for. */
 void ranks_run_wrong(int n, const char *name, void (*test)(struct rank *r));
