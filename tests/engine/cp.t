@@ -109,6 +109,11 @@ done
     done
     train "two streams, chunks" GRAPHHOOKS_GRANULARITY=chunk -- $dynamic \
         --ranks 3 --cp 1,3 --seq 24 --streams 2
+    train "more microbatches in later steps" GRAPHHOOKS_GRANULARITY=chunk -- \
+        $dynamic --ranks 3 --cp-force 3 --seq 24 --microbatches 1,2,4 \
+        --in-flight 4
+    [ "$(value recordings)" -eq 8 ] && [ "$(list chunk_slots_used)" = 4 ]
+    ok $? "slots that come later are recorded too"
     train "by part" GRAPHHOOKS_GRANULARITY=part -- $dynamic --ranks 3 --cp 1,3 \
         --seq 24
     train "delayed gradients of weights" -- $dynamic --ranks 3 --cp 1,3 \

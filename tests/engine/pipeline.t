@@ -261,6 +261,9 @@ all=eager,graph,graph+offload,graph+offload+delay
     several --ranks 2 $shared
     same "shared sequences, with offload" -- --ranks 4 $shared --pp 2 \
         --compare $all --offload core_attn
+    several --ranks 2 $shared --microbatches 2,6,8,4
+    same "more microbatches in later steps" GRAPHHOOKS_GRANULARITY=chunk -- \
+        --ranks 4 $shared --pp 2 --vpp 2 --microbatches 2,6,8,4
     several --ranks 2 $shared --model moe --ep 2 --microbatches 4,6,2
     same "all, interleaved" -- --ranks 4 $shared --model moe --ep 2 --pp 2 \
         --vpp 2 --microbatches 4,6,2 --compare $all --offload core_attn
@@ -389,16 +392,13 @@ for entry in cuLaunchKernel:20 cuLaunchKernel:60 cuLaunchKernel:100 \
 done
 empty "$bad" "where a stage fails, it says in which pass, and all end"
 
-# drops N OPTION...: a step has N waits between streams.  What was received before
-# says what the wait $implied waits for.
-implied=
+# drops N OPTION...: a step has N waits between streams.
 drops()
 {
     waits=$1
     shift
     bad=
     for n in $(seq "$waits"); do
-        [ "$n" != "$implied" ] || continue
         # shellcheck disable=SC2086 # words
         SOFTCUDA_DROP_WAIT=$n timeout 60 "$builddir/gh-engine" $small \
             --steps 1 --compare eager "$@" 2>&1 > "$scratch/out" |
@@ -412,8 +412,6 @@ drops 14 --layers 2 --pp 2 --microbatches 3
 if [ -z "${sanitize-}" ]; then
     drops 27 --layers 3 --pp 3 --microbatches 3
     drops 25 --layers 4 --pp 2 --vpp 2 --microbatches 2
-    implied=16
-    drops 36 --layers 4 --pp 2 --schedule dualpipev --microbatches 4
 fi
 
 done_testing

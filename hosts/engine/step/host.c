@@ -460,6 +460,52 @@ uint64_t host_slot_bytes(const struct host *host, int chunk)
     return bytes;
 }
 
+static int make_sets(struct host *host, int chunk, int n)
+{
+    struct trainer *trainer = host->trainer;
+
+    for (int i = 0; i < n; i++) {
+        struct set *set = &host->chunks[chunk].slots[i];
+
+        if (set->memory == NULL &&
+            set_init(set, &trainer->chunks[chunk].model, trainer->dev) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* The largest number of a set of a chunk that the step uses. */
+static int sets_of_step(const struct host *host, int chunk)
+{
+    const char *limit = getenv("GRAPHHOOKS_MAX_SLOTS");
+    const int most = limit != NULL ? atoi(limit) : MAX_SLOTS;
+    const int n = host->in_flight[chunk];
+
+    return n < most ? n : most;
+}
+
+int host_begin_step(struct host *host, const int *in_flight)
+{
+    int status = 0;
+
+    for (int i = 0; i < host->trainer->n_chunks && status == 0; i++) {
+        host->in_flight[i] = in_flight[i];
+        if (host->chunks[i].slots[0].memory != NULL) {
+            status = make_sets(host, i, sets_of_step(host, i));
+        }
+    }
+    return status;
+}
+
+int host_make_sets(struct host *host, uint32_t slot)
+{
+    const int chunk = host->trainer->chunk->index;
+    const int n = sets_of_step(host, chunk);
+
+    return make_sets(host, chunk, n > (int)slot ? n : (int)slot + 1);
+}
+
 int host_end_step(struct host *host)
 {
     gh_error err = { "" };

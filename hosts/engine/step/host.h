@@ -47,6 +47,7 @@ struct host {
     bool lends_experts; /* the library knows the ranks that divide the experts:
                            they record exchanges together, and agree on one
                            order */
+    int in_flight[MAX_CHUNKS];   /* the most of each chunk in the step */
     uint32_t banks[MAX_LENGTHS]; /* for each length; 0 if there is only one */
     int shape;        /* of the current pass */
     bool hook_failed; /* a call of offload.h failed in this pass */
@@ -86,6 +87,13 @@ int host_bind_all_tables(struct host *host);
  * look-up. */
 int host_bind_tables(struct host *host, int shape);
 
+/* Makes the sets that a step needs more than the steps before, as none can be
+ * made in a recording: of each chunk as many as microbatches are in flight.
+ * Returns 0, or -1: dev->error. */
+int host_begin_step(struct host *host, const int *in_flight);
+/* Makes the sets of all slots that the step needs of the chunk that runs, and
+ * that of `slot`.  Returns 0, or -1: dev->error. */
+int host_make_sets(struct host *host, uint32_t slot);
 int host_end_step(struct host *host);
 
 /* How many slots of a chunk are in use, and the device memory of their sets. */

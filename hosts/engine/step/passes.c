@@ -55,8 +55,7 @@ static int take_set(struct host *host, const gh_decision *decision,
         gh_error err = { "" };
 
         (void)host->gh->layer_cancel(host->session, &err);
-        return set_init(set, &trainer->chunk->model, trainer->dev) == 0 ? 1
-                                                                        : -1;
+        return host_make_sets(host, decision->slot) == 0 ? 1 : -1;
     }
     flight->set = set;
     flight->slot = decision->slot;

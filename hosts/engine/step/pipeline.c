@@ -70,6 +70,16 @@ static const struct gh_pipeline *schedule_of(struct trainer *trainer, int count)
     return *schedule;
 }
 
+int pipeline_in_flight(struct trainer *trainer, int count, int chunk)
+{
+    const struct gh_pipeline *schedule = schedule_of(trainer, count);
+    const int stage = ranks_stage(trainer->options->ranks);
+
+    return schedule == NULL ? 0
+                            : (int)gh_pipeline_in_flight(
+                                  schedule, (uint32_t)stage, (uint32_t)chunk);
+}
+
 /* Lets a backward wait until the gradient is sent that the last microbatch in
  * its set has left there.  Other sets do not wait for it. */
 static void wait_for_set(const struct trainer *trainer, int microbatch,

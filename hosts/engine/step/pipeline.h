@@ -14,6 +14,10 @@
 int pipeline_open(struct trainer *trainer);
 void pipeline_close(struct trainer *trainer);
 
+/* The most microbatches in flight in a chunk of this stage in a step of
+ * `count`; 0 if there is no such schedule. */
+int pipeline_in_flight(struct trainer *trainer, int count, int chunk);
+
 /* Issues this stage's actions in a step of `count` microbatches.  Returns 0, or
  * -1 as schedule_step(). */
 int pipeline_step(struct trainer *trainer, int count);

@@ -19,6 +19,7 @@
 
 #include "model/optimizer.h"
 #include "step/embedding_head.h"
+#include "step/host.h"
 #include "step/microbatch.h"
 #include "step/overlap.h"
 #include "step/pipeline.h"
@@ -151,6 +152,24 @@ static int issue_all(struct trainer *trainer, int count)
     return rest_of_wgrad(trainer, count);
 }
 
+/* Tells the host how many microbatches are in flight in each chunk at most. */
+static int begin_hosted(struct trainer *trainer, int count)
+{
+    int in_flight[MAX_CHUNKS];
+
+    for (int i = 0; i < trainer->n_chunks; i++) {
+        const int n = trainer->pipeline != NULL
+                          ? pipeline_in_flight(trainer, count, i)
+                          : options_sets(trainer->options);
+
+        in_flight[i] = n < count ? n : count;
+        if (in_flight[i] > MAX_SLOTS) {
+            in_flight[i] = MAX_SLOTS;
+        }
+    }
+    return host_begin_step(trainer->host, in_flight);
+}
+
 /* Runs forwards and backwards.  The library takes part unless the sets keep
  * what a stash would. */
 static int run_all(struct trainer *trainer, int count)
@@ -160,6 +179,9 @@ static int run_all(struct trainer *trainer, int count)
 
     if (trainer->takes_spare) {
         trainer->host = NULL;
+    }
+    if (trainer->host != NULL && begin_hosted(trainer, count) != 0) {
+        return -1;
     }
     begin(trainer, count);
     status = (trainer->pipeline != NULL ? pipeline_step
