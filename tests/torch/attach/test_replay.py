@@ -22,7 +22,7 @@ class Segment:
     owner = SimpleNamespace(steps=0)
     draws = False
     split = None
-    bodies = ()  # of an engine's own
+    around = None  # nothing is around its calls
     copies = False
     sums = SimpleNamespace(note_again=lambda node: None,
                            note_late=lambda instance: None)
