@@ -7,6 +7,7 @@
 #include "tap/tap.h"
 #include "tests/unit/memory/soft.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -248,6 +249,11 @@ static void test_node(void)
         syscall(SYS_get_mempolicy, &after, NULL, 0ul, NULL, 0ul);
         is_int(after, before, "does not change what the thread prefers");
     }
+    pinned.node = 1 << 20;
+    errno = 0;
+    is_status(gh_pinned_take(&pinned, 2000, &block, NULL), GH_OK, NULL,
+              "where the kernel refuses the node, a block is anywhere");
+    ok(pinned.refused != 0, "and what the kernel says is kept");
     gh_pinned_free(&pinned);
 }
 

@@ -81,6 +81,9 @@ static void test_one_buffer_twice(void)
            NULL,
        "both of which are named: %s", err.text);
     gh_offload_script_free(&script);
+    ok(record_save(0, BYTES) == GH_OK && record_save(2, BYTES) != GH_OK,
+       "even before the first is committed");
+    gh_offload_script_free(&script);
     for (uint32_t layer = 0; layer < 3; layer++) {
         save(layer, 0);
         commit(layer, 0);
@@ -185,6 +188,21 @@ static void test_a_load_of_another_microbatch(void)
     instance(0, 0)->microbatch = 0;
     is_status(launch(0), GH_OK, &err, "and is, where it has its own");
     is_int(instance(0, 0)->state, GH_INSTANCE_IDLE, "which is released");
+    end_script();
+}
+
+static void test_loads_out_of_turn(void)
+{
+    begin_profiled(NULL);
+    save(0, 0);
+    is_status(record_load(0), GH_ERR_STATE, &err,
+              "no graph loads a group that is not committed");
+    commit(0, 0);
+    instance(0, 0)->microbatch = 3;
+    is_status(record_load(0), GH_ERR_STATE, &err,
+              "nor one of another microbatch");
+    instance(0, 0)->microbatch = 0;
+    is_status(record_load(0), GH_OK, &err, "its own it does");
     end_script();
 }
 
@@ -297,6 +315,7 @@ int main(void)
     test_without_pinned_memory();
     test_a_save_that_is_replayed();
     test_a_load_of_another_microbatch();
+    test_loads_out_of_turn();
     test_a_load_of_the_hosts_own();
     test_a_save_after_the_hosts_own();
     test_a_launch_that_is_refused();
