@@ -2,7 +2,8 @@
  * fake.h - what suites share that fake what is below their room: the calls and
  * lines that they were told of, and a device.
  *
- * A suite that links fake_device.c enters and leaves that device for nothing.
+ * A suite that links fake_device.c enters and leaves that device for nothing,
+ * and ends with done_with_device().
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,10 +11,9 @@
 #define SUPPORT_FAKE_H
 
 #include "base/log.h"
+#include "support/fake_device.h"
 
 #include <stdbool.h>
-
-#define DEVICE ((struct gh_device *)5)
 
 extern gh_error err; /* of the last call that failed */
 

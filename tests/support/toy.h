@@ -199,6 +199,7 @@ struct toy {
                                                       forward */
     void *back_at[TOY_MAX_PARTS][TOY_MAX_MODULES]; /* and backward */
     uint64_t calls;     /* to graphhooks/offload.h, in this step */
+    bool mode_fails;    /* was told to: the thread may keep the library's mode */
     const char *at_end; /* toy_configure() as the step ends; NULL: nothing */
     bool stopped;       /* by the watch */
     bool has_added;     /* a backward of this step to a sum */

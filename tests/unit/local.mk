@@ -52,7 +52,8 @@ test_programs += \
 # library that a function it does not fake brings along.
 fake_ldflags = $(AM_LDFLAGS) -Wl,-z,muldefs
 fake_calls = tests/support/fake.c tests/support/fake.h
-fake_device = $(fake_calls) tests/support/fake_device.c
+fake_device_alone = tests/support/fake_device.c tests/support/fake_device.h
+fake_device = $(fake_calls) $(fake_device_alone)
 tests_unit_abi_loader_t_LDADD = $(core_test_libs)
 tests_unit_abi_run_t_LDADD = $(core_test_libs)
 tests_unit_family_family_t_LDADD = $(core_test_libs)
@@ -113,7 +114,7 @@ tests_unit_offload_scripts_t_SOURCES = tests/unit/offload/scripts.c \
 tests_unit_offload_scripts_t_LDFLAGS = $(fake_ldflags)
 tests_unit_offload_scripts_t_LDADD = $(core_test_libs)
 tests_unit_bank_banks_t_SOURCES = tests/unit/bank/banks.c \
-	tests/support/fake_device.c
+	$(fake_device_alone)
 tests_unit_bank_banks_t_LDFLAGS = $(fake_ldflags) -Wl,--wrap=malloc \
 	-Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=free
 tests_unit_bank_banks_t_LDADD = $(core_test_libs)

@@ -6,6 +6,7 @@
 #include "support/toy/shared.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 void *toy_control(struct toy *toy, const char *symbol)
 {
@@ -17,6 +18,7 @@ bool toy_configure(struct toy *toy, const char *settings)
     softcuda_configure_fn *configure =
         (softcuda_configure_fn *)toy_control(toy, "softcuda_configure");
 
+    toy->mode_fails |= strstr(settings, "ExchangeStreamCaptureMode") != NULL;
     return configure != NULL && configure(settings) == 0;
 }
 

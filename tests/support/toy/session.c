@@ -114,8 +114,21 @@ bool toy_start(struct toy *toy, const struct toy_options *options,
     return true;
 }
 
+/* The library changes the thread's mode where it enters the device, and changes
+ * it back where it leaves it. */
+static void see_mode(const struct toy *toy)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+    if (toy->drv.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS &&
+        mode != CU_STREAM_CAPTURE_MODE_GLOBAL && !toy->mode_fails) {
+        ok(false, "the library leaves the thread's mode of captures as it was");
+    }
+}
+
 void toy_detach(struct toy *toy)
 {
+    see_mode(toy);
     gh_session_close(toy->session);
     toy->session = NULL;
     toy->n_segments = 0;

@@ -10,12 +10,11 @@
 #include "config.h"
 
 #include "bank/banks.h"
+#include "support/fake_device.h"
 #include "tap/tap.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define DEVICE ((struct gh_device *)5)
 
 static gh_error err;
 
@@ -732,5 +731,5 @@ int main(void)
     test_a_block_without_a_holder();
     test_host_memory_that_fails();
     test_eviction_without_memory();
-    return done_testing();
+    return done_with_device();
 }

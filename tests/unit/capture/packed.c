@@ -327,5 +327,5 @@ int main(void)
     test_a_flight_that_fails();
     test_without_slots();
     test_captured();
-    return done_testing();
+    return done_with_device();
 }

@@ -1354,5 +1354,5 @@ int main(void)
     test_by_the_host();
     test_exchange();
     test_destroy();
-    return done_testing();
+    return done_with_device();
 }

@@ -1475,5 +1475,5 @@ int main(void)
     test_released();
     test_a_window_of_the_hosts();
     test_parts();
-    return done_testing();
+    return done_with_device();
 }

@@ -179,5 +179,5 @@ int main(void)
     test_within();
     test_the_longest_first();
     test_of_equals_the_latest();
-    return done_testing();
+    return done_with_device();
 }

@@ -618,5 +618,5 @@ int main(void)
     test_a_smaller_pass();
     test_steps_without_groups();
     test_a_declared_number_in_flight();
-    return done_testing();
+    return done_with_device();
 }

@@ -321,5 +321,5 @@ int main(void)
     test_a_launch_that_is_refused();
     test_a_launch_that_fails_half_way();
     test_overlaps_are_a_layout();
-    return done_testing();
+    return done_with_device();
 }

@@ -547,5 +547,5 @@ int main(void)
     test_many();
     test_streams();
     test_no_driver();
-    return done_testing();
+    return done_with_device();
 }

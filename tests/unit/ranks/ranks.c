@@ -911,5 +911,5 @@ int main(void)
         test_leaving();
         gh_plan_free(&plan);
     }
-    return done_testing();
+    return done_with_device();
 }

@@ -1126,5 +1126,5 @@ int main(void)
     test_inverse();
     test_exchanges();
     test_compare();
-    return done_testing();
+    return done_with_device();
 }
