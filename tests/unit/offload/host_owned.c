@@ -103,6 +103,9 @@ static void test_spans(void)
     LAY(0, 100, 200, 100, 400, 100, 250, 200, 50, 200);
     ok(n_spans() == 1 && own.goes == 512, "and so are chains of those");
     ok(is_whole(GH_HOST_OWNED_STAGED), "whole");
+    LAY(10, 1, 0, 100);
+    ok(n_spans() == 1 && own.goes == 256 && is_whole(GH_HOST_OWNED_STAGED),
+       "a tensor of one byte is in what it is of");
     LAY(0, 0, 64, 64, 0, 0);
     ok(n_spans() == 1 && own.shape == 0 && is_whole(GH_HOST_OWNED_STAGED),
        "no bytes are nowhere");

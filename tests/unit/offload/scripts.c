@@ -236,6 +236,28 @@ static void test_a_load_of_the_hosts_own(void)
     end_script();
 }
 
+/* Into memory of the library, span by span: what joins another is no copy. */
+static void test_copies_of_the_hosts_own(void)
+{
+    static const char two[] = "copy@m copy@m R1@m ";
+    gh_offload_tensor tensors[] = { { own_memory, 1 },
+                                    { own_memory + 512, 100 },
+                                    { own_memory + 1024, 100 },
+                                    { own_memory + 500, 600 } };
+    const struct gh_offload_at where = at(0, 0);
+    gh_offload_group group = group_of(0, tensors);
+
+    begin(NULL);
+    group.n_tensors = 4;
+    group.flags = GH_OFFLOAD_OWN;
+    is_status(gh_offload_save_eager(o, &where, &group, &err), GH_OK, &err,
+              "a byte is saved, and three tensors that overlap");
+    called();
+    gh_offload_commit_eager(o, &where, &group, &err);
+    ok(strncmp(called(), two, strlen(two)) == 0, "in two copies");
+    end();
+}
+
 /* The flight before was the host's own, and this one is the library's. */
 static void test_a_save_after_the_hosts_own(void)
 {
@@ -317,6 +339,7 @@ int main(void)
     test_a_load_of_another_microbatch();
     test_loads_out_of_turn();
     test_a_load_of_the_hosts_own();
+    test_copies_of_the_hosts_own();
     test_a_save_after_the_hosts_own();
     test_a_launch_that_is_refused();
     test_a_launch_that_fails_half_way();
