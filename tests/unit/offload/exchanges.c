@@ -7,8 +7,10 @@
 #include "tests/unit/offload/fake.h"
 
 #include "offload/decide/exchanges.h"
+#include "offload/decide/measured.h"
 #include "tap/tap.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static void test_within(void)
@@ -170,8 +172,86 @@ static void test_stalls_of_launches(void)
     end();
 }
 
+/* A step may have more of each than there is room for. */
+static void test_more_than_is_measured(void)
+{
+    struct gh_ring_buffer buffer = { .timed = 0 };
+    struct gh_instance *i;
+
+    begin(NULL);
+    save(0, 0);
+    i = instance(0, 0);
+    gh_measure_begin(o);
+    for (int n = 0; n < 8200; n++) {
+        gh_measure_copy_begin(o, i, true);
+        gh_measure_point(o, GH_POINT_LAUNCH, NULL, MAIN);
+        gh_measure_copy_end(o, n < 100 ? &buffer : NULL, true);
+        gh_measure_wait(o, &buffer, i->group, true);
+    }
+    is_int(o->measure->n_copies, 8192, "of copies there is room for 8192");
+    is_int(o->measure->n_waits, 8192, "and for as many waits");
+    is_int(o->measure->n_points, 8200, "each point is measured");
+    i->for_nobody = true;
+    gh_measure_point(o, GH_POINT_SAVE, i, MAIN);
+    is_int(o->measure->n_points, 8200, "but for one of a group for nobody");
+    i->for_nobody = false;
+    for (int n = 0; n < 8200; n++) {
+        gh_measure_point(o, GH_POINT_SAVE, i, MAIN);
+    }
+    is_int(o->measure->n_points, 16384, "of points there is room for 16384");
+    gh_measure_end(o);
+    end();
+}
+
+static void copy_of(uint32_t layer, bool out, double ns)
+{
+    gh_measure_copy_begin(o, instance(layer, 0), out);
+    now_ns += ns;
+    gh_measure_copy_end(o, NULL, out);
+}
+
+/* One group has copies out alone, and another copies back. */
+static void test_times_of_groups(void)
+{
+    struct gh_policy_group groups[2] = { { .out_ns = 0 } };
+    struct gh_profile profile = { .groups = groups, .n_groups = 2 };
+    struct gh_mark *marks = NULL;
+
+    begin(NULL);
+    save(0, 0);
+    save(1, 0);
+    gh_measure_begin(o);
+    gh_measure_point(o, GH_POINT_COMMIT, instance(0, 0), MAIN);
+    copy_of(0, true, 100);
+    copy_of(0, true, 300);
+    copy_of(1, false, 400);
+    gh_measure_point(o, GH_POINT_COMMIT, instance(1, 0), MAIN);
+    now_ns += 50;
+    gh_measure_point(o, GH_POINT_LOAD, instance(1, 0), MAIN);
+    gh_measure_point(o, GH_POINT_LOAD, instance(0, 0), MAIN);
+    gh_measure_end(o);
+    ok(gh_measure_read(o, &profile, &marks), "what was measured is read");
+    ok(groups[0].out_ns == 200 && groups[0].back_ns == 0,
+       "copies of a group take the mean of their times");
+    ok(groups[1].out_ns == 0 && groups[1].back_ns == 400,
+       "which is another for each way");
+    ok(profile.out_rate == 2 * BYTES * 1000.0 / 400 &&
+           profile.back_rate == BYTES * 1000.0 / 400,
+       "and each way has its rate: %g and %g", profile.out_rate,
+       profile.back_rate);
+    ok(groups[0].gap_ns == 850 && groups[1].gap_ns == 50,
+       "a group is away from its commit to its load: %llu and %llu ns",
+       (unsigned long long)groups[0].gap_ns,
+       (unsigned long long)groups[1].gap_ns);
+    is_int(profile.n_marks, 4, "each point is a mark");
+    free(marks);
+    end();
+}
+
 int main(void)
 {
+    test_more_than_is_measured();
+    test_times_of_groups();
     test_stalls_of_launches();
     test_apart_from_copies();
     test_groups_that_slow_exchanges();
