@@ -52,6 +52,9 @@ test_programs += \
 # library that a function it does not fake brings along.
 fake_ldflags = $(AM_LDFLAGS) -Wl,-z,muldefs
 fake_calls = tests/support/fake.c tests/support/fake.h
+host_memory = tests/support/host_memory.c tests/support/host_memory.h
+host_memory_ldflags = -Wl,--wrap=malloc -Wl,--wrap=calloc \
+	-Wl,--wrap=realloc -Wl,--wrap=strdup -Wl,--wrap=free
 fake_device_alone = tests/support/fake_device.c tests/support/fake_device.h
 fake_device = $(fake_calls) $(fake_device_alone)
 tests_unit_abi_loader_t_LDADD = $(core_test_libs)
@@ -91,35 +94,40 @@ tests_unit_pass_slots_t_LDADD = $(core_test_libs)
 tests_unit_device_spans_t_LDADD = $(core_test_libs)
 tests_unit_memory_numa_t_LDADD = $(core_test_libs)
 soft_memory = tests/unit/memory/soft.c tests/unit/memory/soft.h
-tests_unit_memory_held_t_SOURCES = tests/unit/memory/held.c $(soft_memory)
+tests_unit_memory_held_t_SOURCES = tests/unit/memory/held.c $(soft_memory) \
+	$(host_memory)
+tests_unit_memory_held_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
 tests_unit_memory_held_t_LDADD = $(core_test_libs)
-tests_unit_memory_pinned_t_SOURCES = tests/unit/memory/pinned.c $(soft_memory)
+tests_unit_memory_pinned_t_SOURCES = tests/unit/memory/pinned.c \
+	$(soft_memory) $(host_memory)
+tests_unit_memory_pinned_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
 tests_unit_memory_pinned_t_LDADD = $(core_test_libs)
 tests_unit_device_calls_t_SOURCES = tests/unit/device/calls.c $(fake_calls)
 tests_unit_device_calls_t_LDADD = $(core_test_libs)
 tests_unit_device_job_t_LDADD = $(core_test_libs)
 tests_unit_device_batch_t_LDADD = $(core_test_libs)
 fake_offload = tests/unit/offload/fake.c tests/unit/offload/fake.h \
-	$(fake_device)
+	$(fake_device) $(host_memory)
+fake_offload_ldflags = $(fake_ldflags) $(host_memory_ldflags)
 tests_unit_offload_exchanges_t_SOURCES = tests/unit/offload/exchanges.c \
 	$(fake_offload)
-tests_unit_offload_exchanges_t_LDFLAGS = $(fake_ldflags)
+tests_unit_offload_exchanges_t_LDFLAGS = $(fake_offload_ldflags)
 tests_unit_offload_exchanges_t_LDADD = $(core_test_libs)
 tests_unit_offload_moves_t_SOURCES = tests/unit/offload/moves.c $(fake_offload)
-tests_unit_offload_moves_t_LDFLAGS = $(fake_ldflags)
+tests_unit_offload_moves_t_LDFLAGS = $(fake_offload_ldflags)
 tests_unit_offload_moves_t_LDADD = $(core_test_libs)
 tests_unit_offload_host_owned_t_LDADD = $(core_test_libs)
 tests_unit_offload_scripts_t_SOURCES = tests/unit/offload/scripts.c \
 	$(fake_offload)
-tests_unit_offload_scripts_t_LDFLAGS = $(fake_ldflags)
+tests_unit_offload_scripts_t_LDFLAGS = $(fake_offload_ldflags)
 tests_unit_offload_scripts_t_LDADD = $(core_test_libs)
 tests_unit_bank_banks_t_SOURCES = tests/unit/bank/banks.c \
-	$(fake_device_alone)
-tests_unit_bank_banks_t_LDFLAGS = $(fake_ldflags) -Wl,--wrap=malloc \
-	-Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=free
+	$(fake_device_alone) $(host_memory)
+tests_unit_bank_banks_t_LDFLAGS = $(fake_ldflags) $(host_memory_ldflags)
 tests_unit_bank_banks_t_LDADD = $(core_test_libs)
-tests_unit_order_order_t_SOURCES = tests/unit/order/order.c $(fake_device)
-tests_unit_order_order_t_LDFLAGS = $(fake_ldflags)
+tests_unit_order_order_t_SOURCES = tests/unit/order/order.c $(fake_device) \
+	$(host_memory)
+tests_unit_order_order_t_LDFLAGS = $(fake_ldflags) $(host_memory_ldflags)
 tests_unit_order_order_t_LDADD = $(core_test_libs)
 tests_unit_bank_blocks_t_LDADD = $(core_test_libs)
 tests_unit_exchange_exchange_t_SOURCES = tests/unit/exchange/exchange.c \

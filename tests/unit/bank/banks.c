@@ -2,8 +2,7 @@
  * What banks hold and give back: graphs, blocks, offsets and host memory, each
  * allocation of which fails in its turn.
  *
- * The device is this file's, and so are malloc and free: the program is linked
- * with --wrap for each of them.
+ * The device is this file's.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,62 +10,13 @@
 
 #include "bank/banks.h"
 #include "support/fake_device.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static gh_error err;
-
-/* ---- host memory --------------------------------------------------------- */
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t n, size_t bytes);
-void *__real_realloc(void *at, size_t bytes);
-void __real_free(void *at);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t n, size_t bytes);
-void *__wrap_realloc(void *at, size_t bytes);
-void __wrap_free(void *at);
-
-static uint32_t n_allocations, fails_at; /* from 1; 0: none fails */
-static int64_t n_out;                    /* allocations that are not freed */
-
-static bool is_refused(void)
-{
-    return ++n_allocations == fails_at;
-}
-
-static void *counted(void *at)
-{
-    n_out += at != NULL;
-    return at;
-}
-
-void *__wrap_malloc(size_t bytes)
-{
-    return is_refused() ? NULL : counted(__real_malloc(bytes));
-}
-
-void *__wrap_calloc(size_t n, size_t bytes)
-{
-    return is_refused() ? NULL : counted(__real_calloc(n, bytes));
-}
-
-void *__wrap_realloc(void *at, size_t bytes)
-{
-    if (is_refused()) {
-        return NULL;
-    }
-    n_out -= at != NULL;
-    return counted(__real_realloc(at, bytes));
-}
-
-void __wrap_free(void *at)
-{
-    n_out -= at != NULL;
-    __real_free(at);
-}
 
 /* ---- the device ---------------------------------------------------------- */
 
@@ -232,8 +182,7 @@ static void reset(uint32_t n_streams)
     events_fail = records_fail = false;
     n_execs = n_host_graphs = n_events = n_recorded = n_waits = n_released = 0;
     lent = 0;
-    fails_at = n_allocations = 0;
-    n_out = 0;
+    host_memory_begin();
 }
 
 static gh_status create(void)
@@ -322,7 +271,7 @@ static void end(const char *name)
     is_int(n_events, 0, "%s: and each event", name);
     is_int((long long)lent, 0, "%s: all device memory goes back", name);
     is_int(memory.bytes, 0, "%s: and is counted", name);
-    is_int(n_out, 0, "%s: and all host memory", name);
+    is_int(host_memory_left(), 0, "%s: and all host memory", name);
 }
 
 /* ---- tests --------------------------------------------------------------- */
@@ -592,14 +541,13 @@ static void test_a_block_that_is_shared(void)
     gh_shelf_take(&shelf, &memory, 0, 10, 10, &blocks[0], &err);
     gh_shelf_take(&shelf, &memory, 1, 10, 10, &blocks[1], &err);
     ok(blocks[0] == blocks[1], "two banks share a block");
-    n_allocations = 0;
-    fails_at = 1;
+    host_memory_refuse(1);
     is_status(gh_shelf_take(&shelf, &memory, 2, 10, 10, &blocks[2], &err),
               GH_ERR_NO_MEMORY, &err, "a third finds no memory");
     is_int(shelf.n, 1, "the block is still there");
     is_int((long long)lent, 10, "with its memory");
     is_int(blocks[0]->n_holders, 2, "and both its holders");
-    fails_at = 0;
+    host_memory_refuse(0);
     is_status(gh_shelf_take(&shelf, &memory, 2, 10, 10, &blocks[2], &err),
               GH_OK, &err, "with memory it takes it");
     for (uint32_t i = 0; i < 3; i++) {
@@ -607,7 +555,7 @@ static void test_a_block_that_is_shared(void)
     }
     gh_shelf_free(&shelf, &memory);
     is_int((long long)lent, 0, "and all goes back");
-    is_int(n_out, 0, "of the host's memory too");
+    is_int(host_memory_left(), 0, "of the host's memory too");
 }
 
 /* One that could not be held is not there. */
@@ -618,13 +566,13 @@ static void test_a_block_without_a_holder(void)
         struct gh_block *block = NULL;
 
         reset(1);
-        fails_at = k;
+        host_memory_refuse(k);
         is_status(gh_shelf_take(&shelf, &memory, 0, 10, 20, &block, &err),
                   GH_ERR_NO_MEMORY, &err, "allocation %u of a block fails", k);
         ok(block == NULL && shelf.n == 0 && lent == 0,
            "then there is no block, nor memory of it");
         gh_shelf_free(&shelf, &memory);
-        is_int(n_out, 0, "nor of the host");
+        is_int(host_memory_left(), 0, "nor of the host");
     }
 }
 
@@ -635,7 +583,7 @@ static bool life(uint32_t *n_p)
     bool good = create() == GH_OK;
 
     if (!good) {
-        *n_p = n_allocations;
+        *n_p = host_memory_asked();
         return false;
     }
     for (uint32_t i = 0; i < 3 && good; i++) {
@@ -656,8 +604,8 @@ static bool life(uint32_t *n_p)
                    banks.n_nodes == 20;
         }
     }
-    *n_p = n_allocations;
-    fails_at = 0;
+    *n_p = host_memory_asked();
+    host_memory_refuse(0);
     gh_banks_clear(&banks);
     gh_banks_free(&banks);
     return good;
@@ -675,15 +623,15 @@ static void test_host_memory_that_fails(void)
         bool good;
 
         reset(2);
-        fails_at = k;
+        host_memory_refuse(k);
         good = life(&n);
         released = n_released;
         ok(n_execs == 0 && n_host_graphs == 0 && n_events == 0 && lent == 0 &&
-               memory.bytes == 0 && n_out == 0 && (!good || released == 1),
+               memory.bytes == 0 && host_memory_left() == 0 && (!good || released == 1),
            "allocation %u may fail: %d graphs, %d events, %lld bytes, %lld "
            "allocations are left",
            k, n_execs + n_host_graphs, n_events, (long long)lent,
-           (long long)n_out);
+           (long long)host_memory_left());
     }
 }
 
@@ -702,10 +650,9 @@ static void test_eviction_without_memory(void)
         pack(bank, 0, 0, 30);
         objects = calloc(1, sizeof(*objects));
         objects[0] = (void *)1;
-        n_allocations = 0;
-        fails_at = k;
+        host_memory_refuse(k);
         gh_banks_evict(&banks, bank, objects, 1);
-        fails_at = 0;
+        host_memory_refuse(0);
         is_int(n_waits, 1, "without memory an eviction waits");
         is_int(n_execs, 0, "and destroys the graphs at once");
         is_int(n_released, 1, "and releases what they read");

@@ -7,6 +7,7 @@
 
 #include "memory/memory.h"
 #include "memory/scratch.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 #include "tests/unit/memory/soft.h"
 
@@ -72,6 +73,20 @@ static void test_held(void)
     memory.holds = false;
     gh_memory_free(&memory, c, 256);
     gh_memory_free(&memory, d, 512);
+}
+
+/* Where nothing can be written down, the driver's own wait is the remedy. */
+static void test_host_memory_that_fails(void)
+{
+    struct gh_memory memory = begin(true);
+    void *a = take(&memory, 512);
+
+    host_memory_refuse(1);
+    gh_memory_free(&memory, a, 512);
+    host_memory_refuse(0);
+    is_int(allocations(), 0, "what cannot be held is freed at once");
+    is_int((long long)memory.bytes, 0, "and counted no more");
+    gh_memory_close(&memory);
 }
 
 static void test_another_device(void)
@@ -211,8 +226,10 @@ static void run(void)
 {
     gh_streams_init(&streams, soft_devices[0]);
     allocations();
+    host_memory_begin();
     test_freed();
     test_held();
+    test_host_memory_that_fails();
     test_another_device();
     test_a_host_that_lends();
     test_a_host_that_lends_nothing();
@@ -220,6 +237,7 @@ static void run(void)
     test_scratch();
     test_scratch_in_use();
     gh_streams_free(&streams);
+    is_int(host_memory_left(), 0, "no memory of the host is left");
 }
 
 int main(void)

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "memory/pinned.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 #include "tests/unit/memory/soft.h"
 
@@ -232,6 +233,34 @@ static void test_a_mark_that_fails(void)
     gh_pinned_free(&pinned);
 }
 
+static void test_host_memory_that_fails(void)
+{
+    struct gh_pinned_block *block = NULL;
+    struct gh_pinned pinned;
+    gh_error err = { "" };
+
+    gh_pinned_init(&pinned, soft_devices[0], 0);
+    host_memory_begin();
+    for (uint32_t n = 1; n <= 2; n++) {
+        host_memory_refuse(n);
+        is_status(gh_pinned_take(&pinned, 512, &block, &err),
+                  GH_ERR_NO_MEMORY, &err,
+                  "a block is not taken where allocation %u fails", n);
+        gh_pinned_free(&pinned);
+        is_int(host_memory_left(), 0, "and nothing of it is left");
+        is_int(soft_now().host_allocations + soft_now().events, 0,
+               "in the driver either");
+    }
+    host_memory_refuse(0);
+    gh_pinned_take(&pinned, 512, &block, &err);
+    is_int(host_memory_left(), 2, "a block is two allocations");
+    gh_pinned_give_back(&pinned, block);
+    gh_pinned_trim(&pinned, 512, 0);
+    is_int(host_memory_left(), 1, "one goes with it");
+    gh_pinned_free(&pinned);
+    is_int(host_memory_left(), 0, "and one at the end");
+}
+
 /* The thread's own preference, as before. */
 static void test_node(void)
 {
@@ -265,6 +294,7 @@ static void run(void)
     test_blocks_are_used_again();
     test_limit();
     test_driver_that_refuses();
+    test_host_memory_that_fails();
     test_a_mark_that_fails();
 }
 

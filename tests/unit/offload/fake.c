@@ -6,6 +6,7 @@
 #include "tests/unit/offload/fake.h"
 
 #include "base/error.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -407,6 +408,7 @@ void begin(const struct gh_offload_options *changed)
     const struct gh_offload_options options =
         changed != NULL ? *changed : usual();
 
+    host_memory_begin();
     n_events = n_blocks = most_in_a_call = 0;
     batches = no_memory = no_pinned = ends_at_once = false;
     now_ns = 0.0;
@@ -432,6 +434,7 @@ void end(void)
     is_int(memory_out, 0, "no memory is left");
     is_int(blocks_out, 0, "nor a block");
     is_int(events_out, 0, "nor an event");
+    is_int(host_memory_left(), 0, "nor memory of the host");
 }
 
 struct gh_offload_at at(uint32_t layer, uint32_t microbatch)

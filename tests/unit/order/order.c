@@ -10,6 +10,7 @@
 
 #include "order/order.h"
 #include "support/fake.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -437,6 +438,25 @@ static void test_failures(void)
 
 /* ---- more streams than events -------------------------------------------- */
 
+static void test_host_memory_that_fails(void)
+{
+    host_memory_begin();
+    begin("a");
+    host_memory_refuse(1);
+    is_status(gh_streams_know(&s, stream('b'), &err), GH_ERR_NO_MEMORY, &err,
+              "a stream that finds no memory is not known");
+    is_int(s.n, 1, "and not added");
+    is_status(gh_streams_know(&s, stream('b'), &err), GH_OK, &err,
+              "with memory it is");
+    host_memory_refuse(1);
+    use("a");
+    host_memory_refuse(1);
+    next("b", "host<a ", "without memory for events the host waits");
+    host_memory_refuse(0);
+    end();
+    is_int(host_memory_left(), 0, "no memory of the host is left");
+}
+
 static void test_many(void)
 {
     char letters[80];
@@ -544,6 +564,7 @@ int main(void)
     test_cut();
     test_reach();
     test_failures();
+    test_host_memory_that_fails();
     test_many();
     test_streams();
     test_no_driver();
