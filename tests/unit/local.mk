@@ -71,11 +71,12 @@ tests_unit_plan_traits_t_LDADD = $(core_test_libs)
 tests_unit_pipeline_pipeline_t_LDADD = libpipeline.la $(core_test_libs)
 schedule_plans = tests/unit/schedule/plans.c tests/unit/schedule/plans.h
 tests_unit_schedule_run_t_SOURCES = tests/unit/schedule/run.c $(fake_device) \
-	$(schedule_plans)
-tests_unit_schedule_run_t_LDFLAGS = $(fake_ldflags)
+	$(schedule_plans) $(host_memory)
+tests_unit_schedule_run_t_LDFLAGS = $(fake_ldflags) $(host_memory_ldflags)
 tests_unit_schedule_run_t_LDADD = $(core_test_libs) -lm
 tests_unit_schedule_sequence_t_SOURCES = tests/unit/schedule/sequence.c \
-	$(schedule_plans)
+	$(schedule_plans) $(host_memory)
+tests_unit_schedule_sequence_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
 tests_unit_schedule_sequence_t_LDADD = $(core_test_libs)
 tests_unit_schedule_walk_t_SOURCES = tests/unit/schedule/walk.c \
 	$(schedule_plans)

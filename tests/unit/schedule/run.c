@@ -9,12 +9,14 @@
  */
 #include "schedule/state.h"
 
+#include "base/error.h"
 #include "base/gate.h"
 #include "capture/capture.h"
 #include "ranks/collect.h"
 #include "device/device.h"
 #include "device/spans.h"
 #include "support/fake.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 #include "tests/unit/schedule/plans.h"
 
@@ -63,9 +65,13 @@ static unsigned number_of(const void *event)
 static gh_status make_event(void **event_p, gh_error *error)
 {
     gh_status status = may_fail(error);
+    void *event = status == GH_OK ? malloc(1) : NULL;
 
+    if (status == GH_OK && event == NULL) {
+        return gh_fail(error, GH_ERR_NO_MEMORY, "no memory for an event");
+    }
     if (status == GH_OK) {
-        *event_p = events[n_events++] = malloc(1);
+        *event_p = events[n_events++] = event;
         n_live++;
     }
     return status;
@@ -391,6 +397,7 @@ static bool begin(const char *layers, gh_overlap_order order,
     agrees_on = 0;
     elapsed = NULL;
     forget_all();
+    host_memory_begin();
     return plan_of(layers, 0, &plan) &&
            gh_schedule_create(&plan, DEVICE, CAPTURE, &options, &s, &err) ==
                GH_OK;
@@ -401,6 +408,7 @@ static void end(void)
     gh_schedule_destroy(s);
     gh_plan_free(&plan);
     is_int(n_live, 0, "nothing is left of the schedule");
+    is_int(host_memory_left(), 0, "nor memory of the host");
 }
 
 static const gh_overlap_pair forward = { .struct_size = sizeof(forward),
@@ -1105,8 +1113,43 @@ static void test_compare(void)
     end();
 }
 
+/* A schedule, and a run of it, each allocation of which fails in its turn. */
+static void test_host_memory_that_fails(void)
+{
+    static const struct gh_schedule_options options = { GH_OVERLAP_FIXED, 0,
+                                                        &heard_log, NULL };
+    uint32_t n = 0, silent = 0;
+    gh_status status;
+
+    if (!begin("mm", GH_OVERLAP_FIXED, 0)) {
+        return;
+    }
+    gh_schedule_destroy(s);
+    do {
+        s = NULL;
+        err.text[0] = '\0';
+        host_memory_refuse(++n);
+        status = gh_schedule_create(&plan, DEVICE, CAPTURE, &options, &s, &err);
+        if (status == GH_OK) {
+            status = run(&forward);
+        }
+        silent += status != GH_OK && (status != GH_ERR_NO_MEMORY ||
+                                      strstr(err.text, "no memory") == NULL);
+        if (host_memory_asked() >= n) {
+            gh_schedule_destroy(s);
+        }
+    } while (host_memory_asked() >= n && n < 100);
+    host_memory_refuse(0);
+    ok(n > 2 && n < 100, "a schedule and its first run have %u allocations",
+       n - 1);
+    is_int(silent, 0, "where one fails, the error says that there is no memory");
+    is_status(status, GH_OK, &err, "where none does, all is run");
+    end();
+}
+
 int main(void)
 {
+    test_host_memory_that_fails();
     test_calls();
     test_late_flushes();
     test_off();

@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "schedule/sequence.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 #include "tests/unit/schedule/plans.h"
 
@@ -415,8 +416,39 @@ static void test_tasks(void)
     gh_plan_free(&plan);
 }
 
+static void test_host_memory_that_fails(void)
+{
+    uint32_t sequence[64] = { 7 };
+    struct gh_forecast best, fixed;
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+    gh_error err;
+
+    host_memory_begin();
+    if (!plan_of("m", 0, &plan)) {
+        return;
+    }
+    gh_tasks_make(&plan, 0, 0, &tasks, &err);
+    for (uint32_t n = 1; n <= 2; n++) {
+        host_memory_refuse(n);
+        is_status(gh_sequence_best(&tasks, false, sequence, &best, &fixed,
+                                   &err),
+                  GH_ERR_NO_MEMORY, &err,
+                  "no order is found where allocation %u fails", n);
+        is_int(sequence[0], 7, "and none is written");
+    }
+    gh_tasks_free(&tasks);
+    host_memory_refuse(1);
+    is_status(gh_tasks_make(&plan, 0, 0, &tasks, &err), GH_ERR_NO_MEMORY, &err,
+              "nor are there tasks");
+    host_memory_refuse(0);
+    gh_plan_free(&plan);
+    is_int(host_memory_left(), 0, "no memory is left");
+}
+
 int main(void)
 {
+    test_host_memory_that_fails();
     test_tasks();
     test_forecasts_by_hand();
     test_exposed();
