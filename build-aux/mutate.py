@@ -99,6 +99,9 @@ VALUE = re.compile(r"(?<=[;{}:])\s*\n\s+(?:const )?\w+ \w+ = ([^;{}]+);")
 MEMBER = re.compile(r"\n\s+(\.\w+ = [^;{},]+,)\n")
 RETURN = re.compile(r"\breturn ([^;]+);")
 SMALL = {"0", "1", "true", "false"}
+# Of two that are equal it is the same which is taken.
+TIE = re.compile(r"(?P<a>[\w.>\[\]-]+) [<>]=? (?P<b>[\w.>\[\]-]+)\s*\?\s*"
+                 r"(?:(?P=a)\s*:\s*(?P=b)|(?P=b)\s*:\s*(?P=a))(?![\w.(\[])")
 
 
 def closing(code, begin):
@@ -128,9 +131,12 @@ def breaks_of(path, text):
         begin, end = function.span(2)
         if re.match(r"(?:static )?(?:inline )?void \w", function[1]):
             put(begin, begin, "    return; ", "it returns at once")
+        ties = [at.span() for at in TIE.finditer(code, begin, end)]
         for pattern, new, rule in SWAPS:
             for at in pattern.finditer(code, begin, end):
-                put(*at.span(), new, rule)
+                if rule != "a bound moves" or not any(
+                        a <= at.start() < b for a, b in ties):
+                    put(*at.span(), new, rule)
         for at in CONDITION.finditer(code, begin, end):
             close = closing(code, at.end())
             whole = text[at.end():close + 1]
@@ -139,7 +145,7 @@ def breaks_of(path, text):
         for at in STATEMENT.finditer(code, begin - 2, end):
             put(*at.span(1), ";", "a statement is gone")
         for at in VALUE.finditer(code, begin - 2, end):
-            if at[1] not in SMALL | {"NULL"}:
+            if at[1] not in SMALL | {"NULL", "GH_OK"}:
                 put(*at.span(1), "0", "a value is zero")
         for at in MEMBER.finditer(code, begin, end):
             put(*at.span(1), "", "a member is not set")

@@ -33,6 +33,15 @@ int unused(int n)
 {
     return n + 1;
 }
+
+enum { GH_OK };
+
+int least(int a, int b)
+{
+    const int status = GH_OK;
+
+    return a < b ? a : b;
+}
 END
 cat > "$tree/tests/room.c" << 'END'
 int at_most(int n);
@@ -76,10 +85,11 @@ lib/room/a.c:10: another value returns
 lib/room/a.c:15: another value returns
 lib/room/a.c:15: a sum becomes a difference
 lib/room/a.c:15: 1 becomes 0
+lib/room/a.c:24: another value returns
 END
 sort "$scratch/listed" > "$scratch/a"
 sort "$scratch/wanted" | cmp -s - "$scratch/a"
-ok $? "all of the functions, and nothing of comments, strings and macros"
+ok $? "all of the functions, and nothing of comments, strings, macros and ties"
 diff "$scratch/wanted" "$scratch/listed" | diag
 mutate --list --most 3 --seed 4 lib/room
 cp "$scratch/said" "$scratch/first"
@@ -90,7 +100,7 @@ ok $? "a seed draws the same ones"
 
 mutate --most 0 lib/room
 ok $? "it breaks them"
-[ "$(tail -n 1 "$scratch/said")" = "lib/room: 3 of 7 noticed (42 %), 1 survived, 3 where no program comes" ]
+[ "$(tail -n 1 "$scratch/said")" = "lib/room: 3 of 8 noticed (37 %), 1 survived, 4 where no program comes" ]
 ok $? "and counts them by room"
 grep -A 2 '^survived: ' "$scratch/said" > "$scratch/survived"
 cat > "$scratch/wanted" << 'END'
@@ -112,14 +122,14 @@ sed 's/return at_most(2)/return 1 || at_most(2)/' "$tree/tests/room.c" \
 cp "$scratch/room.c" "$tree/tests/room.c"
 mutate --most 0 lib/room
 grep -q '^left out: tests/room.t: it fails' "$scratch/said" &&
-    tail -n 1 "$scratch/said" | grep -q ' 0 of 7 noticed'
+    tail -n 1 "$scratch/said" | grep -q ' 0 of 8 noticed'
 ok $? "a program that fails anyhow notices nothing"
 sed 's/^    return/    sleep(1);\n&/; 1i #include <unistd.h>' \
     "$scratch/passing.c" > "$tree/tests/room.c"
 LIMIT=0 mutate --most 0 lib/room
-tail -n 1 "$scratch/said" | grep -q ' 0 of 7 noticed'
+tail -n 1 "$scratch/said" | grep -q ' 0 of 8 noticed'
 ok $? "no program begins after the limit"
 LIMIT=0.5 mutate --most 0 lib/room
-tail -n 1 "$scratch/said" | grep -q ' 3 of 7 noticed (42 %), 1 survived'
+tail -n 1 "$scratch/said" | grep -q ' 3 of 8 noticed (37 %), 1 survived'
 ok $? "one that has begun may take longer than the limit, and fails no sooner"
 done_testing
