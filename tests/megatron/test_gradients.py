@@ -167,3 +167,122 @@ def test_who_waits_for_a_gradient_has_it(waits, begins, scope):
     one, two = both(train, scope, (lambda each: None) if begins else put)
     assert differing(one.state(), two.state()) == []
     assert two.stats["replays"] > 0 and two.stats["refused"] == {}
+
+
+# ---- autograd does not come by parameters whose gradients a graph adds ----
+
+OVERLAP = pytest.mark.parametrize("overlap", [False, True])
+
+
+def wrap_of(overlap: bool):
+    return wrapped(overlap_grad_reduce=overlap)
+
+
+def node_of(p):
+    return p.expand_as(p).grad_fn.next_functions[0][0]
+
+
+def by_both(train, overlap: bool, before=lambda each: None):
+    """As both(), with what the hooks of DistributedDataParallel say to groups
+    of gradients."""
+    found = []
+    one, two = [Training("dense", None, wrap_of(overlap)) for _ in range(2)]
+    for each in one, two:
+        training.seed()
+        names = {p: n for n, p in each.core.named_parameters()}
+        each.ready = []
+        for group in each.chunks[0].bucket_groups:
+            def note(p, *more, group=group, each=each, names=names):
+                each.ready.append(names[p])
+                return type(group).register_grad_ready(group, p, *more)
+
+            group.register_grad_ready = note
+        before(each)
+        if each is two:
+            each.attach("")
+        found.append(train(each))
+    two.stats = two.end()
+    assert found[0] == found[1]
+    assert differing(one.state(), two.state()) == []
+    assert sorted(one.ready) == sorted(two.ready)
+    assert bool(one.ready) is overlap
+    return two
+
+
+def edges(each) -> list:
+    """Of a layer that is called now, to parameters of its own."""
+    layer = each.core.decoder.layers[0]
+    given = torch.randn(training.LENGTH, training.BATCH, training.WIDTH,
+                        requires_grad=True)
+    out, _ = layer(given, attention_mask=None,
+                   rotary_pos_emb=each.core.rotary_pos_emb(training.LENGTH))
+    own = set(layer.parameters())
+    return [node.variable for node, _ in out.grad_fn.next_functions
+            if getattr(node, "variable", None) in own]
+
+
+@OVERLAP
+def test_autograd_leaves_them_alone(overlap):
+    def train(each):
+        steps(*[single] * 6)(each)
+        if each.attached is not None:
+            assert edges(each) == []
+
+    two = by_both(train, overlap)
+    assert two.stats["replays"] > 0 and two.stats["refused"] == {}
+    assert "autograd adds up" not in two.explained.partition("lm_head")[0]
+
+
+@OVERLAP
+def test_several_that_come_later_are_summed(overlap):
+    by_both(steps(*[single] * 4, *[pairs] * 3), overlap)
+
+
+@OVERLAP
+@pytest.mark.parametrize("before", [False, True])
+def test_who_waits_at_its_node_is_called(overlap, before):
+    seen: list = []
+
+    def put(each):
+        for p in [*each.core.decoder.layers[0].parameters()][:2]:
+            node_of(p).register_hook(lambda *_: seen.append(1))
+
+    def train(each):
+        for i in range(6):
+            if i == 3 and not before:
+                put(each)
+            step(each, single)
+        found = len(seen)
+        seen.clear()
+        return found
+
+    two = by_both(train, overlap, put if before else lambda each: None)
+    assert two.stats["replays"] > 0
+
+
+def asks(each, which: int):
+    model = each.chunks[0]
+    some = [*each.core.decoder.layers[0].parameters()][which:which + 2]
+    loss = model(**next(each.data[0])).float().mean()
+    each.losses += torch.autograd.grad(loss, some)
+    yield from single(each)
+
+
+def goes_back_to(each, which: int):
+    model = each.chunks[0]
+    some = [*each.core.decoder.layers[0].parameters()][which:which + 2]
+    loss = model(**next(each.data[0])).float().mean()
+    with model.no_sync():  # which is for passes that are not the last
+        loss.backward(inputs=some)
+    yield from single(each)
+
+
+@OVERLAP
+@pytest.mark.parametrize("which", [0, 1, 3])
+@pytest.mark.parametrize("how", [asks, goes_back_to])
+def test_a_pass_that_is_asked_for_some(overlap, how, which):
+    def some(each):
+        yield from how(each, which)
+
+    two = by_both(steps(*[single] * 3, *[some] * 2, *[single] * 2), overlap)
+    assert two.stats["refused"] == {}, two.stats

@@ -438,7 +438,7 @@ class Attached(Owner):
         lines += [f"{s.name}: autograd adds up {by_autograd} of its "
                   f"{len(s.parameters.all)} gradients"
                   for s in self.segments for by_autograd in [
-                      len(s.parameters.returned) - len(s.parameters.put)]
+                      len({*s.parameters.returned} - {*s.parameters.put})]
                   if by_autograd]
         lines += self._caches.lines()
         lines += self.outputs.lines()

@@ -258,6 +258,21 @@ def has_hooks(leaf) -> bool:
     return bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
 
 
+def hooks_of_node(node) -> list:
+    """The dicts in which those of a node of autograd's are: of before it and
+    of after it."""
+    found = []
+    for register in node.register_prehook, node.register_hook:
+        handle = register(_nothing)
+        found.append(handle.hooks_dict_ref())
+        handle.remove()
+    return found
+
+
+def _nothing(*_) -> None:
+    pass
+
+
 def have_hooks(leaves, ours: int = 0) -> bool:
     """Asked in every pass; each has so many of ours, for when its gradient
     has been added up."""

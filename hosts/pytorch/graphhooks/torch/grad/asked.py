@@ -69,6 +69,8 @@ def _run(run, tensors, grad_tensors, keep_graph, create_graph, inputs=(),
         found = run(tensors, grad_tensors, keep_graph, create_graph,
                     (*inputs, *more), True, accumulate_grad)
     if accumulate_grad:
+        for parameters, each in asked.items():
+            parameters.deliver(each.found)
         return found
     ours = {p: g for each in asked.values() for p, g in each.found.items()}
     found = [_sum(g, ours.get(_leaf(i))) for i, g in zip(inputs, found)]
@@ -99,7 +101,7 @@ def _asked(inputs) -> dict:
     leaves = set(map(_leaf, inputs))
     found = {}
     for parameters in [*_known]:
-        those = leaves.intersection(parameters.own)
+        those = leaves.intersection((*parameters.own, *parameters.silent))
         if those:
             found[parameters] = Asked(those)
     return found

@@ -15,13 +15,15 @@ of two:
             once, and so by one graph.
 
 Where somebody watches, autograd is given the gradients and does as ever: a
-hook, DDP's buckets, or a parameter that others use too.
+hook, DDP's buckets, or a parameter that others use too.  An engine that is
+told itself (away.py) is no such one.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 
@@ -62,7 +64,8 @@ class Parameters:
         self.shares = Shares(comparisons)
         self.adds: bool | None = None  # its graphs to `.grad`, or they write
         self._outlast = False  # gradients a forward
-        self.putting = putting(modules)  # those that an engine has elsewhere
+        # Those whose gradients an engine has elsewhere.
+        self.putting, self._engines = putting(modules)
         self.homes: list[Home] = []  # where, once a backward is recorded
         self.asked: asked.Asked | None = None  # of some, by a pass at hand
         self._unsort()
@@ -71,8 +74,10 @@ class Parameters:
         self.sorted = False
         self.returned: tuple = ()  # autograd is given their gradients
         self.put: tuple = ()  # of these, that graphs put where an engine has
+        self.silent: tuple = ()  # of those, whose engines are told instead
+        self._listeners: list = []  # hooks that those had at the recording
         self.own: list = []  # the graph puts them in place
-        self.sample: tuple = ()  # one of those, for autograd to come by
+        self.sample: tuple = ()  # one leaf, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
         self._mains = Mains()
@@ -113,16 +118,56 @@ class Parameters:
                                   or p in self.shares.several))
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
-        self.sample = tuple(self.own[:1])
+        self._silence(nodes)
+        self.sample = tuple(self.own[:1] or map(_leaf, self.silent[:1]))
         self._mains = Mains(self.all)
         self.behind = self.returned + self.sample
-        if self.own:
-            self._node = nodes[self.own[0]]
+        if self.sample:
+            self._node = nodes[self.own[0]] if self.own else \
+                get_gradient_edge(self.sample[0]).node
             asked.know(self)
         if self.own or self.put:
             # Those that no call has used have nothing of graphs.
             self.others = Others([nodes[p] for p in self.own
                                   if p in self._used], tell, self.put)
+
+    def _silence(self, nodes) -> None:
+        """Autograd need not come by parameters of which graphs put the
+        gradients, and whose hooks are an engine's alone that is told."""
+        heard = {p: private.hooks_of_node(nodes[p]) for p in self.put
+                 if self._engines.get(p) is not None}
+        self.silent = tuple(p for p, hooks in heard.items() if any(hooks)
+                            and all(self._engines[p].knows(hook)
+                                    for each in hooks
+                                    for hook in each.values()))
+        silent = set(self.silent)
+        self.put = tuple(p for p in self.put if p in silent
+                         or not getattr(self._engines.get(p), "waits", False))
+        self.returned = tuple(p for p in self.returned if p not in silent)
+        self._listeners = [(hooks, [*hooks.values()])
+                           for p in self.silent for hooks in heard[p]]
+
+    def tell(self, parameters) -> None:
+        """Engines, that graphs have put the gradients of these."""
+        of_engines: dict = {}
+        for p in parameters:
+            of_engines.setdefault(self._engines[p], []).append(p)
+        for engine, those in of_engines.items():
+            engine.tell(those)
+
+    def results(self, found: dict) -> tuple:
+        """What autograd is given for `behind`, of an eager backward; those of
+        `silent` are for Sums.give()."""
+        return (*(found[p] for p in self.returned),
+                *(found.get(p) for p in self.sample))
+
+    def deliver(self, gradients: dict) -> None:
+        """To parameters by which autograd does not come, as it does it."""
+        found = [(p, g) for p, g in gradients.items() if g is not None]
+        if found:
+            with torch.enable_grad():
+                ends = [p.view_as(p) for p, _ in found]
+            torch.autograd.backward(ends, [g for _, g in found])
 
     def are_accumulated(self) -> bool:
         """Whether the pass of autograd at hand adds gradients to `.grad`;
@@ -149,8 +194,8 @@ class Parameters:
     def _node_by_now(self):
         """Torch makes a new one for who has set ``.data`` to another type or
         device, and back."""
-        if self.own[0].requires_grad:
-            self._node = get_gradient_edge(self.own[0]).node
+        if self.sample[0].requires_grad:
+            self._node = get_gradient_edge(self.sample[0]).node
         return self._node
 
     def have_other_forms(self) -> bool:
@@ -176,6 +221,12 @@ class Parameters:
         """Whether one has come since the first recording."""
         return private.have_hooks(self.own) \
             or private.have_hooks(self.put, ours=1)
+
+    def have_listeners(self) -> bool:
+        """Whether somebody else has one by now where engines have theirs, or
+        they have others."""
+        return any([*hooks.values()] != known
+                   for hooks, known in self._listeners)
 
     def left_out(self) -> list:
         """Those that are no longer trained, or not asked for."""
@@ -243,14 +294,20 @@ class Parameters:
             vars(found[-1]).update(vars(p))
         return found
 
-    def put_away(self, aliases) -> list:
-        """Handles of hooks by which an engine's functions do so."""
+    def put_away(self, aliases, came: set) -> list:
+        """Handles of hooks by which an engine's functions do so, of what comes
+        to `came`."""
         if not self.put:
             return []
         ours = set(self.put)
-        return [alias.register_post_accumulate_grad_hook(self.putting[p])
+        return [alias.register_post_accumulate_grad_hook(
+            functools.partial(self._put, p, came))
                 for p, alias in zip(self.all, aliases)
                 if p in ours and alias is not p]
+
+    def _put(self, p, came: set, alias) -> None:
+        self.putting[p](alias)
+        came.add(p)
 
     def replaced_by(self, aliases):
         """The modules, and objects that they read, with these for their
@@ -283,6 +340,11 @@ class Parameters:
         for home in self.homes:
             if home.serial:
                 home.move_out()
+
+
+def _leaf(parameter):
+    """Another one on its device, by which autograd comes for nothing."""
+    return torch.empty((), device=parameter.device, requires_grad=True)
 
 
 def like(parameter):

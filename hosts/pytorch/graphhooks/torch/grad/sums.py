@@ -29,6 +29,7 @@ class Aside:
         self._parameters = parameters
         self._own = parameters.own if some is None else some
         self._sum = [None for _ in self._own]  # so far
+        self._given: dict = {}  # the same of what give() is given
         self._copies: dict = {}  # and what they are of, by parameter
         for p in self._own:
             if p.grad is not None and parameters.is_in_place(p):
@@ -51,6 +52,12 @@ class Aside:
         for p, gradient in zip(self._own, gradients):
             p.grad = gradient
 
+    def give(self, gradients: dict) -> None:
+        """Of parameters by which autograd does not come."""
+        for p, gradient in gradients.items():
+            known = self._given.get(p)
+            self._given[p] = gradient if known is None else known + gradient
+
     def keep(self) -> None:
         """Until the next backward; graphs may use their pool by then."""
         pooled = self._parameters.is_in_pool
@@ -71,6 +78,7 @@ class Aside:
                 p.grad = total.add_(p.grad)
             else:
                 p.grad.add_(total)
+        self._parameters.deliver(self._given)
 
     def restore(self) -> None:
         """The sum is nobody's."""
@@ -114,7 +122,7 @@ class Sums:
     def why_apart(self) -> tuple:
         """Why no graph that puts gradients where an engine has them, for
         Unserved."""
-        if self._is_beside:
+        if self._is_beside or self.segment.parameters.is_asked():
             return ("a backward is asked for some gradients alone, and its "
                     "graph adds those of parameters to main_grad"), True
         return ("one backward goes through several of its calls, which none "
@@ -139,6 +147,19 @@ class Sums:
         else:
             self._add()
         return results
+
+    def give(self, found: dict) -> None:
+        """What an eager backward has found, of parameters by which autograd
+        does not come, goes where eager would have it."""
+        parameters = self.segment.parameters
+        gradients = {p: found[p] for p in parameters.silent
+                     if found.get(p) is not None}
+        if parameters.is_asked():
+            parameters.asked.note(gradients.keys(), gradients.values())
+        elif not self.is_summing():
+            parameters.deliver(gradients)
+        elif not self._is_beside:
+            self._aside.give(gradients)
 
     def _begin(self, now: int) -> None:
         self._pass, self._aside = now, Aside(self.segment.parameters)

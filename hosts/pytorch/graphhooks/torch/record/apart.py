@@ -82,8 +82,8 @@ class Apart(Instance):
     """One pass, beside that of an instance."""
 
     __slots__ = ("segment", "beginning", "drawn", "left_off", "copies",
-                 "contents", "counts", "expected", "totals", "_mains",
-                 "_results", "_outer", "_inner", "_call", "_last")
+                 "contents", "counts", "expected", "totals", "puts",
+                 "_mains", "_results", "_outer", "_inner", "_call", "_last")
 
     def __init__(self, segment, graph: Instance, beginning: Before):
         super().__init__(graph.signature)
@@ -98,6 +98,7 @@ class Apart(Instance):
         self.counts = False  # instead of the graph
         self.expected: tuple = ()  # gradients that autograd is given
         self.totals: list = []  # parameters, and what `.grad` is to be
+        self.puts: set = set()  # those whose gradients are in main_grad
         self.inputs = []
         self.leaves = segment.parameters.aliases()
         self._mains = {i: torch.empty_like(main)
@@ -248,7 +249,7 @@ class Apart(Instance):
                 # Functions may write what they are given, and give it back.
                 of_inputs, of_parameters, again = take_grads(
                     segment, self, [copy_of(grads[i]) for i in self.wanted],
-                    puts=True)
+                    self.puts)
         finally:
             theirs.put_back()
         self.expected = (*of_inputs,

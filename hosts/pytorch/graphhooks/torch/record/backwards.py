@@ -159,11 +159,12 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
     return found
 
 
-def take_grads(segment, instance: Instance, grads, puts=False):
+def take_grads(segment, instance: Instance, grads, puts: set | None = None):
     """Runs autograd's backward; what it finds for inputs, for parameters, and
     for inputs once more.  `puts`: without those of parameters that graphs put
-    where an engine has them.  Reentrant checkpointing runs the modules in it.
-    Autograd lets go on its way, and gradients come to lie there."""
+    where an engine has them, which come to that.  Reentrant checkpointing runs
+    the modules in it.  Autograd lets go on its way, and gradients come to lie
+    there."""
     grads = list(map(strides.as_laid, grads, instance.layouts))
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
     parameters = segment.parameters
@@ -172,7 +173,8 @@ def take_grads(segment, instance: Instance, grads, puts=False):
     inputs = strides.Laid(instance.inputs)
     returned = strides.Laid([leaves[p] for p in parameters.returned])
     instance.spent = True
-    putting = parameters.put_away(instance.leaves) if puts else ()
+    putting = () if puts is None else \
+        parameters.put_away(instance.leaves, puts)
     reading = segment.owner.offload.reading(segment, instance)
     try:
         with undisturbed(segment.draws), \
@@ -214,6 +216,7 @@ def _differentiate(segment, instance, grads, found, places):
     parameters = segment.parameters
     segment.settle()
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places)
+    puts: set = set()
     try:
         with _strided(parameters, instance), \
                 _unchanged(segment, instance), \
@@ -222,10 +225,11 @@ def _differentiate(segment, instance, grads, found, places):
             with contextlib.nullcontext() if segment.weights is None \
                     else segment.weights.apart(instance):
                 of_inputs, of_parameters, more = take_grads(
-                    segment, instance, grads, puts=True)
+                    segment, instance, grads, puts)
     finally:
         landing.close()
     found.marks = marks
+    found.told = [p for p in parameters.silent if p in puts]
     came = landing.end() if places else {
         p for p in parameters.own if of_parameters[p] is not None}
     found.results = (*of_inputs,
@@ -315,5 +319,6 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads, twin):
             of_inputs, of_parameters, more = take_grads(
                 segment, instance, grads)
     add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
+    segment.sums.give(of_parameters)
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
             *(None for _ in parameters.sample), *more)

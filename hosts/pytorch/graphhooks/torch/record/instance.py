@@ -82,7 +82,7 @@ class Backward:
     """The graph of an instance's backward."""
 
     __slots__ = ("flight", "chained", "results", "own", "gradients", "zeros",
-                 "home", "serial", "marks", "pool")
+                 "home", "serial", "marks", "told", "pool")
 
     def __init__(self, home, flight: tuple):
         self.flight = flight  # whose memory it uses
@@ -94,4 +94,5 @@ class Backward:
         self.home = home  # which has those
         self.serial = 0  # the how manieth it was recorded
         self.marks = ()  # flags that it sets: attributes and name
+        self.told = ()  # parameters of which engines are told
         self.pool = None  # which keeps that memory

@@ -189,8 +189,8 @@ def _go_back(segment, again, instance, grads) -> tuple:
     with flags.carried(*zip(*lent) if lent else ((), ())):
         of_inputs, of_parameters, more = take_grads(
             segment, again, [grads[i] for i in again.wanted])
-    return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
-            *(of_parameters.get(p) for p in parameters.sample), *more)
+    segment.sums.give(of_parameters)
+    return (*of_inputs, *parameters.results(of_parameters), *more)
 
 
 def _derive(segment, again, instance, grads) -> tuple:
@@ -200,8 +200,9 @@ def _derive(segment, again, instance, grads) -> tuple:
     own = parameters.own if adds or parameters.is_asked() else []
     wanted = [i for i, g in enumerate(grads) if g is not None
               and again.live[i].requires_grad]
-    targets = [t for t in dict.fromkeys((*again.inputs, *parameters.returned,
-                                         *own)) if t.requires_grad]
+    targets = [t for t in dict.fromkeys((
+        *again.inputs, *parameters.returned, *parameters.silent, *own))
+               if t.requires_grad]
     found = dict(zip(targets, torch.autograd.grad(
         [again.live[i] for i in wanted], targets, [grads[i] for i in wanted],
         create_graph=True, allow_unused=True)))
@@ -212,6 +213,8 @@ def _derive(segment, again, instance, grads) -> tuple:
                 p.grad = found[p] if p.grad is None else p.grad + found[p]
     elif own:
         parameters.asked.note(own, [found.get(p) for p in own])
+    if adds or parameters.is_asked():
+        segment.sums.give(found)
     return (*(found.get(t) for t in again.inputs),
             *(found.get(p) for p in parameters.returned),
             *(found.get(p) if adds else None for p in parameters.sample),

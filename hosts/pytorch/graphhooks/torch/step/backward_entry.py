@@ -32,6 +32,7 @@ class WayBack(Called):
         self.parameters = Parameters(modules.values(), owner.comparisons)
         self.sums = Sums(self)
         self.unfinished = False  # a backward is still to be recorded
+        self.untold = ()  # parameters of which engines are to be told
         self.busy = -1, 0  # the last step with too few slots, and microbatches
 
     def has_begun(self) -> bool:
@@ -152,7 +153,8 @@ class WayBack(Called):
                            "to another buffer between a forward and its "
                            "backward, which adds to the old one: set it "
                            "before the forward", True)
-        if self.parameters.put and self.sums.is_summing():
+        if self.parameters.put and (self.sums.is_summing()
+                                    or self.parameters.is_asked()):
             if self.owner.ranks.size == 1:
                 raise Unserved(self.name, *self.sums.why_apart())
             self.note_others()  # ranks that share graphs cannot part
@@ -190,7 +192,13 @@ class WayBack(Called):
             self.weights.came(instance, microbatch, True)
         for names, name in backward.marks:
             names[name] = True
+        self.untold = backward.told
         return results
+
+    def tell(self) -> None:
+        """Engines, at the end of a backward."""
+        untold, self.untold = self.untold, ()
+        self.parameters.tell(untold)
 
     def read(self, instance: Instance, grads):
         """The gradients that the recorded backward reads."""

@@ -81,6 +81,8 @@ class Replay(torch.autograd.Function):
             segment.leave_alone(instance)
             return (None,) * len(ctx.needs_input_grad)
         results = segment.backward(instance, microbatch, grads)
+        if segment.untold:
+            segment.tell()
         origin.is_back = True
         origin.let_go(ctx, segment.sums)
         if kept:

@@ -151,7 +151,8 @@ class Segment(WayBack):
         again."""
         if are_heard(self.hooks):
             return self.left_alone()
-        if self.parameters.sorted and self.parameters.have_hooks():
+        if self.parameters.sorted and (self.parameters.have_hooks()
+                                       or self.parameters.have_listeners()):
             return ("somebody has come to wait for its gradients, by a hook "
                     "of a parameter: register it before the attach")
         return None

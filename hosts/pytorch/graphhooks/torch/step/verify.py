@@ -403,6 +403,8 @@ class Verify:
             count = len(apart.inputs) + len(segment.parameters.behind) \
                 + len(apart.again)
             apart.differentiate(grads)
+        segment.untold = [p for p in segment.parameters.silent
+                          if p in apart.puts]
         return apart.put_gradients(count)
 
     @staticmethod
