@@ -294,9 +294,9 @@ def is_in_mode() -> bool:
     """Whether somebody sees every operation of a call, or every function, and
     may give other results.  Torch's own modes for functions say where tensors
     are made, or distribute them."""
-    return count_of_dispatch_modes() > 0 or any(
-        not type(function_mode_at(i)).__module__.startswith("torch.")
-        for i in range(count_of_function_modes()))
+    return count_of_dispatch_modes() > 0 or count_of_function_modes() > 0 \
+        and any(not type(function_mode_at(i)).__module__.startswith("torch.")
+                for i in range(count_of_function_modes()))
 
 
 def keeps_parametrized() -> bool:
