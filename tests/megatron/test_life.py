@@ -418,10 +418,12 @@ def test_how_many_queues_there_are_is_said(monkeypatch, connections, more,
 
 
 @pytest.mark.parametrize("wraps", [False, True])
-def test_a_wrapper_that_takes_weight_gradients_too_early_is_said(wraps):
+def test_a_wrapper_that_takes_weight_gradients_too_early_is_said(
+        monkeypatch, wraps):
     from types import SimpleNamespace
 
     from graphhooks.megatron import environment
+    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8")
     config = SimpleNamespace(overlap_moe_expert_parallel_comm=True,
                              sequence_parallel=False,
                              delay_wgrad_compute=True)
