@@ -331,6 +331,7 @@ static const char *const top_fields[] = {
     "name",
     "family",
     "whole",
+    "stage",
     "chunks",
     "scope",
     "granularity",
@@ -416,16 +417,18 @@ static gh_status read_model(const struct fields *top, gh_model_desc *desc,
                             gh_error *err)
 {
     const uint32_t most = 1000000;
-    bool whole = false;
+    bool whole = false, stage = false;
     gh_status status = field_switch(top, "whole", &whole, err);
 
     if (status != GH_OK ||
+        (status = field_switch(top, "stage", &stage, err)) != GH_OK ||
         (status = field_count(top, "ep_size", 1, most, &desc->ep_size, err)) !=
             GH_OK) {
         return status;
     }
     desc->struct_size = sizeof(*desc);
-    desc->flags = whole ? GH_MODEL_WHOLE : 0;
+    desc->flags =
+        (whole ? GH_MODEL_WHOLE : 0) | (stage ? GH_MODEL_STAGE : 0);
     return field_count(top, "cp_size", 1, most, &desc->cp_size, err);
 }
 

@@ -157,8 +157,13 @@ typedef struct gh_layer_desc {
 
 /* gh_model_desc.flags.  Since 0.3. */
 enum {
-    GH_MODEL_WHOLE = 1u << 0 /* the layers are those of all pipeline stages,
-                                not of this rank alone */
+    GH_MODEL_WHOLE = 1u << 0, /* the layers are those of all pipeline stages,
+                                 not of this rank alone */
+    /* since 0.6 */
+    GH_MODEL_STAGE = 1u << 1 /* they are those of one stage of several: a scope
+                                that captures nothing of them leaves the stage
+                                eager, as other stages have other layers.  Not
+                                with GH_MODEL_WHOLE */
 };
 
 /**

@@ -142,6 +142,7 @@ gh_status gh_model_describe(gh_model *model, const gh_model_desc *desc,
                             gh_error *err)
 {
     const size_t least = GH_SIZE_THROUGH(gh_model_desc, cp_size);
+    const uint32_t known = GH_MODEL_WHOLE | GH_MODEL_STAGE;
     gh_model_desc ours;
     gh_status status;
 
@@ -154,10 +155,15 @@ gh_status gh_model_describe(gh_model *model, const gh_model_desc *desc,
         return status;
     }
     gh_take_struct(desc, &ours, sizeof(ours));
-    if ((ours.flags & ~(uint32_t)GH_MODEL_WHOLE) != 0) {
+    if ((ours.flags & ~known) != 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_model_desc.flags has unknown bits 0x%x",
-                       ours.flags & ~(uint32_t)GH_MODEL_WHOLE);
+                       ours.flags & ~known);
+    }
+    if (ours.flags == known) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_model_desc.flags: the layers are of the whole model "
+                       "or of one stage: leave out whole or stage");
     }
     model->desc = ours;
     return GH_OK;

@@ -138,9 +138,14 @@ static bool is_whole(const struct gh_plan *plan)
     return (plan->model.flags & GH_MODEL_WHOLE) != 0;
 }
 
-/* Refuses words that no layer has anything of.  If the model is one stage of a
- * pipeline, another stage may have it: then a word is refused only if all the
- * others name nothing either. */
+static bool is_stage(const struct gh_plan *plan)
+{
+    return (plan->model.flags & GH_MODEL_STAGE) != 0;
+}
+
+/* Refuses words that no layer has anything of.  Of a rank's layers that may be
+ * one stage of a pipeline, another stage may have it: then a word is refused only
+ * if all the others name nothing either, and of a stage none is. */
 static gh_status check_absent(struct gh_plan *plan, gh_error *err)
 {
     const uint32_t scope = plan->options.scope;
@@ -148,7 +153,8 @@ static gh_status check_absent(struct gh_plan *plan, gh_error *err)
     char absent[64], words[64];
 
     plan->absent = scope & ~own;
-    if (plan->absent == 0 || (plan->absent != scope && !is_whole(plan))) {
+    if (plan->absent == 0 || is_stage(plan) ||
+        (plan->absent != scope && !is_whole(plan))) {
         return GH_OK;
     }
     gh_scope_text(plan->absent, absent, sizeof(absent));
@@ -249,12 +255,12 @@ gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err)
     return status != GH_OK ? status : check_absent(plan, err);
 }
 
-/* Refuses words that no layer grants.  In a stage of a pipeline one word that
- * captures something is enough, because another stage may grant the others;
- * these are narrowed, and noted. */
+/* Refuses words that no layer grants.  Of a rank's layers one word that captures
+ * something is enough, because another stage may grant the others, and of a stage
+ * none has to: they are narrowed, and noted. */
 gh_status gh_plan_check_scope(const struct gh_plan *plan, gh_error *err)
 {
-    if (!is_whole(plan) && grants_any(plan)) {
+    if (is_stage(plan) || (!is_whole(plan) && grants_any(plan))) {
         return GH_OK;
     }
     for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {

@@ -515,6 +515,17 @@ another rank has" "with what to do"
 has "graphed  layer 0..1 (2 alike) attn" "and the other words are captured"
 returns 0 "--json has that note" moe.json --scope attn,mlp --json
 has '"scope mlp: no layer of this rank has one;' "as one of the notes"
+model stage '"stage": true,' "$moe, $moe"
+returns 0 "a stage of a pipeline need not have anything of a scope" stage.json \
+    --scope mlp
+has "note: scope mlp: no layer of this rank has one; leave it out unless \
+another rank has" "which is said"
+returns 0 "nor grant it" stage.json --scope moe
+has "eager    layer 0..1 (2 alike) moe_router..moe_post: its experts" \
+    "so that all of it is eager, with the reason"
+model both '"stage": true, "whole": true,' "$moe"
+returns 2 "a whole model is no stage" both.json
+has "the layers are of the whole model or of one stage" "which is said"
 model job '"whole": true,' "$moe, $moe"
 impossible "a word that names nothing in a whole job" \
     "scope mlp: no layer of this model has one; leave it out, or name one of \

@@ -234,6 +234,19 @@ one --layers 5 --microbatches 3
 same "a file, in an order of each stage" -- --layers 5 \
     --schedule "$scratch/mixed" --pp 3
 
+# A scope that some stages have nothing of: these are eager.
+if [ "$driver" = soft ]; then
+    one --layers 4 --model hybrid
+    for scope in mlp mamba moe_router; do
+        trains GRAPHHOOKS_SCOPE=$scope GRAPHHOOKS_LOG=off -- --layers 4 \
+            --model hybrid --pp 4 && [ -n "$alone" ] &&
+            [ "$(numbers)" = "$alone" ]
+        held=$?
+        ok $held "scope $scope, which most stages have nothing of"
+        [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
+    done
+fi
+
 # ---- all together ----------------------------------------------------------
 
 # several OPTION...: what ranks of one stage learn.

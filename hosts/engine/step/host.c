@@ -119,11 +119,12 @@ static gh_status describe_model(struct host *host, gh_model **model_p,
                                 gh_error *err)
 {
     const struct config *config = &host->trainer->model.config;
-    const gh_model_desc all = { .struct_size = sizeof(all),
-                                .flags =
-                                    config->share.all == 0 ? GH_MODEL_WHOLE : 0,
-                                .ep_size = ep_size_of(host) };
     const gh_api *gh = host->gh;
+    const uint32_t stage = GH_HAS(gh, gh_api, plan_slots) ? GH_MODEL_STAGE : 0;
+    const gh_model_desc all = { .struct_size = sizeof(all),
+                                .flags = config->share.all == 0 ? GH_MODEL_WHOLE
+                                                                : stage,
+                                .ep_size = ep_size_of(host) };
     gh_status status = gh->model_create(model_p, err);
 
     if (status == GH_OK) {

@@ -78,12 +78,14 @@ class Model:
         return self
 
     def describe(
-        self, *, whole: bool = False, ep_size: int = 0, cp_size: int = 0
+        self, *, whole: bool = False, stage: bool = False, ep_size: int = 0,
+        cp_size: int = 0
     ) -> "Model":
         """Says what holds for all layers; 0 is a size that is not said."""
         desc = _abi.make(
             _abi.gh_model_desc,
-            flags=_abi.GH_MODEL_WHOLE if whole else 0,
+            flags=(_abi.GH_MODEL_WHOLE if whole else 0)
+            | (_abi.GH_MODEL_STAGE if stage else 0),
             ep_size=values.whole("ep_size", ep_size),
             cp_size=values.whole("cp_size", cp_size),
         )

@@ -206,6 +206,9 @@ static void test_what_holds_for_all_layers(void)
               "and a model a description");
     is_status(gh_model_describe(model, &desc, &err), GH_OK, &err,
               "a model may be described");
+    desc.flags |= GH_MODEL_STAGE;
+    is_status(gh_model_describe(model, &desc, &err), GH_ERR_INVALID, &err,
+              "a whole model is no stage");
     desc.flags = 1u << 7;
     is_status(gh_model_describe(model, &desc, &err), GH_ERR_INVALID, &err,
               "an unknown flag is refused");
