@@ -316,6 +316,39 @@ def test_a_head_that_is_quantized_for_the_first_time_later(granularity):
                                                         "attributes"}
 
 
+class Fed(Model):
+    """What it is given needs gradients each second time."""
+
+    count = 0
+
+    def forward(self, x, **kwargs):
+        self.count += 1
+        return super().forward(x.requires_grad_(self.count % 2 == 0),
+                               **kwargs)
+
+
+@GRAINS
+@pytest.mark.parametrize("kind", [Model, Fed])
+def test_a_frozen_layer_below_all_others(granularity, kind):
+    """Its modules are the first of a region where they need gradients."""
+    torch.manual_seed(7)
+    model = kind([Layer() for _ in range(3)]).to(DEVICE)
+    model.layers[0].requires_grad_(False)
+
+    def train(run):
+        for count in COUNTS + COUNTS:
+            for i in range(count):
+                run.forward(i == 0).backward()
+            run.losses += [p.grad.clone() for p in run.model.parameters()
+                           if p.grad is not None]
+            run.optimizer.step()
+            run.optimizer.zero_grad()
+
+    run = compare(train, {"granularity": granularity}, model=model,
+                  eager=None)
+    assert run.attached.stats()["replays"] > 0
+
+
 def test_a_region_within_each_layer():
     run = compare(lambda r: r.steps(COUNTS), {}, eager=None,
                   around=contextlib.nullcontext, model=model_of(

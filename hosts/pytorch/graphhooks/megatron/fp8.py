@@ -103,14 +103,6 @@ class Quantization(regions.Quantization):
                 self._tell(self.state, skipped)
 
 
-class Left:
-    """What the latest call of a segment has left, a replay too: whether the
-    first of its region is still to come.  Modules that need no gradients, as
-    frozen ones below all others, are none."""
-
-    is_first = False
-
-
 class Calls:
     """Those of one segment, in which something is quantized, or nothing."""
 
@@ -122,7 +114,7 @@ class Calls:
         self._flags = [names for names in map(vars, body.modules())
                        if _FLAG in names]
         body.around = self._settings = settings
-        self._left = Left()
+        self._left = regions.Left()
         body.__dict__["left_in"] = (self._left,)
         if quantization is not None:
             body.told = {type(quantization.state): OF_REGION + OF_CALLS}

@@ -63,7 +63,7 @@ class Calls:
 
     def __init__(self, shared: Shared, site):
         self._shared, self._site = shared, site
-        self._takes = True  # something in it asks whether it is the first
+        self.left = regions.Left()
         self.around = shared.outside  # of the call at hand
         self.seen: tuple = (0, 0)  # which that is
         self._notes: Notes | None = None  # that all calls begin with
@@ -90,9 +90,13 @@ class Calls:
         self.around = shared.around
         self.seen = number, regions.regions.begun
         is_first = state.is_first_fp8_module
-        if is_first and self._takes:
-            state.is_first_fp8_module = False
+        state.is_first_fp8_module = False
         return {**kwargs, WORD: (number, is_first, self._is_apart())}
+
+    def leave(self, told) -> None:
+        """After the call that enter() has told of its region."""
+        if told and told[1] and self.left.is_first:
+            self._shared.state.is_first_fp8_module = True
 
     def _is_apart(self) -> bool:
         """In a chunk, of another region than the first of it."""
@@ -121,12 +125,9 @@ class Calls:
         try:
             result = forward(*args, **kwargs)
         finally:
-            left = state.is_first_fp8_module
+            self.left.is_first = state.is_first_fp8_module
             state.is_first_fp8_module = before[0]
             setattr(state, regions.SKIPS, before[1])
-        if is_first and self._takes is left:
-            self._takes = not left
-            state.is_first_fp8_module = left
         if traces is None:
             self._note()
             self.settle()

@@ -44,6 +44,14 @@ def missing() -> str | None:
                  if not hasattr(found.quantization_state, name)), None)
 
 
+class Left:
+    """What the latest call of a segment has left, a replay too: whether the
+    first of its region is still to come.  Modules that need no gradients, as
+    frozen ones below all others, are none."""
+
+    is_first = False
+
+
 class Regions:
     """Of autocast, as calls of all attaches find them.  A schedule makes an
     equal recipe for each; layers keep one, so that it can be compared by what

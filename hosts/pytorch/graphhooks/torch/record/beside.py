@@ -29,7 +29,8 @@ def noted(instance, sites):
     found: set = set()
     kinds: dict = {}
     swapped: list = []
-    for thing in [t for site in sites for t in _beside(site.module)]:
+    for thing in [t for site in sites for t in (
+            *_beside(site.module), *_of_regions(site))]:
         kind = type(thing)
         try:
             if kind not in kinds:
@@ -64,6 +65,10 @@ def _values(thing, before, found: set) -> dict:
 
 def _is_of_its_own(leaf) -> bool:
     return isinstance(leaf, torch.Tensor) or is_unknown(leaf)
+
+
+def _of_regions(site) -> tuple:
+    return () if site.quantized is None else (site.quantized.left,)
 
 
 def _beside(body) -> list:

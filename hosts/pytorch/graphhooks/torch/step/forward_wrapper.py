@@ -13,6 +13,7 @@ import torch
 from ..base import private
 from ..base.private import GLOBAL_HOOKS, are_heard, give_back, hooks_of
 from ..guard.storage_addresses import Places
+from ..quantized import calls
 from . import collected
 
 
@@ -38,8 +39,15 @@ class Site:
         self.quantized = None  # what it is in regions of te.autocast
 
     def __call__(self, *args, **kwargs):
-        if self.quantized is not None:
-            kwargs = self.quantized.enter(kwargs)
+        if self.quantized is None:
+            return self._call(args, kwargs)
+        kwargs = self.quantized.enter(kwargs)
+        told = kwargs.get(calls.WORD)
+        result = self._call(args, kwargs)
+        self.quantized.leave(told)
+        return result
+
+    def _call(self, args, kwargs):
         if self.collected is not None:
             asked = self.collected.asked()
             if asked:
