@@ -257,6 +257,33 @@ def train(schedules, fused=False, during=None, make=Layer, **options):
     return stats
 
 
+class PutsOff(Layer):
+    """With the stores of Transformer Engine's modules."""
+
+    def __init__(self, fused: bool):
+        super().__init__(fused)
+        for one in self.up, self.down:
+            one.store.context = one.store.work
+            one.wgrad_store = one.store
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_layers_as_they_are_that_put_weights_off(granularity):
+    """Their caller asks for the gradients, whatever is attached."""
+    runs = [Training(False, make=PutsOff) for _ in range(2)]
+    attached = graphhooks.attach(runs[1].model, granularity=granularity)
+    try:
+        for schedule in ["FBW", "FBWFBW", "FBWFBW"]:
+            for run in runs:
+                run.step(schedule)
+        refused = attached.stats()["refused"]
+    finally:
+        attached.detach()
+    assert differing(runs[0].state(), runs[1].state()) == []
+    assert refused and all("make a segment of the layer, with delayed="
+                           in why for why in refused.values())
+
+
 SCHEDULES = ["FBW", "FBWFBW", "FFBBWW", "FBFWBW", "FFBFBWBWW"]
 
 

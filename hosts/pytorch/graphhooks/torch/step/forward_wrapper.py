@@ -134,6 +134,13 @@ def is_called_around(inner, module) -> bool:
     return inner is module or inner is vars(module).get("outer")
 
 
+def _puts_off(module) -> bool:
+    """As Transformer Engine's do, in a queue."""
+    store = getattr(module, "wgrad_store", None)
+    return getattr(store, "context", None) is not None \
+        and getattr(store, "enabled", True)
+
+
 def why_left_alone(module) -> str | None:
     if private.is_compiled(module):
         return "it is compiled by torch.compile"
@@ -150,6 +157,12 @@ def why_left_alone(module) -> str | None:
         if isinstance(inner, torch.nn.RNNBase):
             return (f"{name} is a {type(inner).__name__}, which keeps its "
                     "weights in a list besides")
+        if _puts_off(inner) and getattr(module, "delayed", None) is None:
+            return (f"{name} puts the gradients of its weights off "
+                    "(delay_wgrad_compute), which its caller computes by "
+                    "backward_dw() of what its backward has kept, and a graph "
+                    "keeps nothing: make a segment of the layer, with "
+                    "delayed=, or leave the option out")
         if getattr(inner, "sparse", False) is True:
             return f"{name} has sparse gradients, whose sizes change"
         tensors = {n: t for n, t in (*private.parameters_of(inner).items(),
