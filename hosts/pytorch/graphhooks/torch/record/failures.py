@@ -27,6 +27,8 @@ _WAITS = ("not permitted when stream is capturing",
 
 
 _WAITING = "it waits for the device"
+# What torch says of a generator in a capture that was not told of it.
+_UNTOLD = "not in capture mode"
 
 # What they say of work in a capture that something has ended before.
 _ENDED = "failed due to a previous error during capture"
@@ -63,6 +65,9 @@ def sentence(segment, failure) -> str:
         return ("it changes in place what it is given, or a view of that, and "
                 "what a graph is given stays for others: let it change a "
                 f"copy, x = x.clone(){place}")
+    if _UNTOLD in why:
+        return ("it draws random numbers from a generator that the attach was "
+                "not told of: give that as generators=")
     waits = any(text in why for text in _WAITS)
     # What a launch has done wrong shows at the next call that asks.
     at = "at" if waits or not why.startswith("CUDA error") else "at or before"
