@@ -435,11 +435,40 @@ class HoldsWeight(silent_cases.Layer):
         return x * self.holder.names["scale"] @ self.holder.weight
 
 
+class Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale, weight):
+        ctx.save_for_backward(x, scale, weight)
+        return x * scale @ weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, scale, weight = ctx.saved_tensors
+        of_x = grad @ weight.t()
+        return of_x * scale, (of_x * x).sum(0), (x * scale).t() @ grad
+
+
+class ListsWeights(silent_cases.Layer):
+    """It is made in the first call, as what fuses operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(silent_cases.WIDTH))
+        self.fusers = None
+
+    def way(self, x):
+        if self.fusers is None:
+            self.fusers = [silent_cases.Thing()]
+            self.fusers[0].each = [[self.scale], [self.lin.weight]]
+            self.fusers[0].flat = sum(self.fusers[0].each, [])
+        return Fused.apply(x, *self.fusers[0].flat)
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("make, refused", [
     (Keeps, r"it leaves another tensor in an attribute, .*dispatcher.map, "
      "which a replay would not: return it instead, or copy it into a buffer"),
-    (Copies, None), (HoldsWeight, None)])
+    (Copies, None), (HoldsWeight, None), (ListsWeights, None)])
 def test_an_object_of_a_layer_that_holds_tensors(make, refused, grain):
     case = silent_cases.Case("", make, lambda number: None)
     losses, weights, _ = trained(case, case.change)

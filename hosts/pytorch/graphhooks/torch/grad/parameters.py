@@ -34,7 +34,7 @@ from ...errors import Error
 from ..base import private
 from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
-from ..guard.storage_addresses import is_trained, lent
+from ..guard.storage_addresses import held_at, is_trained, lent
 from . import asked
 from .away import putting
 from .contributions import Others, Shares
@@ -314,11 +314,11 @@ class Parameters:
         parameters."""
         alias = dict(zip(self.all, aliases))
         places = [*self.places, *(p for p in self.elsewhere
-                                  if p[0].get(p[1]) is p[2])]
+                                  if held_at(p[0], p[1]) is p[2])]
         return lent(places, [alias[p] for _, _, p in places])
 
     def find_elsewhere(self, weights) -> None:
-        """Those that are in dicts that functions read, too."""
+        """Those that are in dicts and lists that functions read, too."""
         own = set(self.all)
         self.elsewhere = [place for place in weights if place[2] in own]
 

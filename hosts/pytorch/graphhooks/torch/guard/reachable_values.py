@@ -112,7 +112,7 @@ class Found:
         self.classes: dict = {}
         self.unfit: dict = {}  # what nobody can compare
         self.shared: list = []  # names of things, those, and what each has
-        self.weights: list = []  # parameters in dicts: those, and their keys
+        self.weights: list = []  # in dicts and lists: those, and their keys
         # What nobody reads, as far as is known: functions that have not run,
         # and names beside those that are read.
         self.idle: set = set()
@@ -246,7 +246,7 @@ class Found:
 
     def _note_weight(self, names, key, value) -> None:
         # Whether it is a parameter is slow to ask.
-        if isinstance(value, torch.Tensor) and type(names) is dict \
+        if isinstance(value, torch.Tensor) and type(names) in (dict, list) \
                 and isinstance(value, torch.nn.Parameter):
             self.weights.append((names, key, value))
 

@@ -106,14 +106,21 @@ class Places:
         return [*map(version, self._versioned)]
 
 
+def held_at(names, name):
+    """In a dict or a list, or None."""
+    if type(names) is list:
+        return names[name] if name < len(names) else None
+    return names.get(name)
+
+
 @contextlib.contextmanager
 def lent(held, others):
-    """Modules with other tensors for their own; ``held`` has (dict, name,
-    tensor) of those, and a module that others share more than once."""
+    """Modules with other tensors for their own; ``held`` has (dict or list,
+    name, tensor) of those, and a module that others share more than once."""
     places = list({(id(names), name): (names, name, own, other)
                    for (names, name, own), other
                    in zip(held, others)}.values())
-    if any(names.get(name) is not own for names, name, own, _ in places):
+    if any(held_at(names, name) is not own for names, name, own, _ in places):
         raise Unfit("other tensors stand in for its own")
     for names, name, _, other in places:
         names[name] = other
@@ -121,7 +128,7 @@ def lent(held, others):
     kept = False
     try:
         yield
-        kept = all(names.get(name) is other and address(other) == at
+        kept = all(held_at(names, name) is other and address(other) == at
                    for (names, name, _, other), at
                    in zip(places, addresses))  # who sets .data moves it
     finally:
