@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(HAS_GPU,
                                 reason="a GPU has Transformer Engine's own")
 
 COUNTS = [2, 3, 1, 2, 4, 2, 3]
+SEGMENTS = "segments"  # what is attached
 NAME = "transformer_engine.pytorch.quantization"
 
 
@@ -75,9 +76,10 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.head = Plain(nn.Linear(WIDTH, WIDTH, bias=False))
         self.each = each  # a region around each layer, by its number
+        self.calls = None  # segments in the place of layers
 
     def forward(self, x, **kwargs):
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self.calls or self.layers):
             with contextlib.nullcontext() if self.each is None \
                     else self.each(i):
                 x = layer(x, **kwargs)
@@ -97,6 +99,11 @@ class Run:
         self.model = copy.deepcopy(model)
         self.around = around or (lambda: autocast(recipe=recipe()))
         self.firsts = firsts
+        if attach == SEGMENTS:
+            self.model.calls = [
+                graphhooks.segment(layer, [layer], f"layer {i}")
+                for i, layer in enumerate(self.model.layers)]
+            attach = {"layers": self.model.calls}
         self.attached = None if attach is None \
             else graphhooks.attach(self.model, **attach)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05,
@@ -161,12 +168,13 @@ def compare(train, attach, model=None, eager=("warmup",), **given) -> Run:
 GRAINS = pytest.mark.parametrize("granularity", ["layer", "chunk"])
 
 
-@GRAINS
+@pytest.mark.parametrize("attach", [
+    {"granularity": "layer"}, {"granularity": "chunk"}, SEGMENTS])
 @pytest.mark.parametrize("scaling", ["delayed", "tensorwise"])
 @pytest.mark.parametrize("firsts", [True, False])
-def test_a_region_around_the_model(granularity, scaling, firsts):
+def test_a_region_around_the_model(attach, scaling, firsts):
     """A recipe that is made anew for each of them."""
-    compare(lambda r: r.steps(COUNTS), {"granularity": granularity},
+    compare(lambda r: r.steps(COUNTS), attach,
             around=lambda: autocast(recipe=recipe(scaling)), firsts=firsts)
 
 
@@ -410,9 +418,10 @@ def test_what_an_attach_by_megatron_has_left(granularity):
     compare(train, {"granularity": granularity})
 
 
-@GRAINS
+@pytest.mark.parametrize("attach", [
+    {"granularity": "layer"}, {"granularity": "chunk"}, SEGMENTS])
 @pytest.mark.parametrize("what", ["detach", "hook"])
-def test_backwards_of_a_region_that_is_over(granularity, what):
+def test_backwards_of_a_region_that_is_over(attach, what):
     """Without their graphs: layers run again, with the scales of then."""
     def train(run):
         for step in range(4):
@@ -436,7 +445,7 @@ def test_backwards_of_a_region_that_is_over(granularity, what):
         run.optimizer.step()
         run.optimizer.zero_grad()
 
-    compare(train, {"granularity": granularity}, eager=None)
+    compare(train, attach, eager=None)
 
 
 def test_an_engine_of_another_version(monkeypatch):

@@ -196,10 +196,10 @@ class Segment(WayBack):
     def around(self):
         """What the call at hand finds outside of its modules, for a later run
         of them; None: nothing that would be other then."""
-        if self.bodies:
-            return self.bodies[0].around
         quantized = self.sites[0].quantized
-        return None if quantized is None else quantized.around
+        if quantized is not None:
+            return quantized.around
+        return self.bodies[0].around if self.bodies else None
 
     def settle(self) -> None:
         """What a backward has left in modules is of no use to another."""
