@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import functools
 import re
 
 import elsewhere
@@ -229,6 +230,36 @@ def test_what_triton_finds_to_be_best_may_change(monkeypatch, whose, what,
     assert all(same(a, b) for a, b in zip(one[0] + one[1], two[0] + two[1]))
     assert (set(stats["eager_calls"]) == {"warmup"}) \
         is (whose != "mine"), stats["eager_calls"]
+
+
+@functools.lru_cache(maxsize=None)
+def launch_of(number):
+    """In a table that Python does not see through, as Triton's of devices."""
+    names = {"backend": Backend(), "Backend": Backend}
+    exec(LAUNCHER, names)
+    return names["dynamic_func"]
+
+
+class OfATable(silent_cases.Layer):
+    way = staticmethod(torch.sin)
+
+    def forward(self, x):
+        return launch_of(0)(super().forward(x))
+
+
+@pytest.mark.parametrize("whose", ["triton.runtime.jit", "mine"])
+def test_a_launcher_in_a_table_of_triton_is_not_looked_at(monkeypatch, whose):
+    for thing in (Backend, Backend.add):
+        monkeypatch.setattr(thing, "__module__", whose)
+    launch_of.cache_clear()
+    launch_of(0)
+    case = silent_cases.Case("", OfATable, lambda _: None)
+    model = silent_cases.stack(case)
+    with graphhooks.attach(model, verify="off") as attached:
+        silent_cases.train(model, lambda step: None, STEPS)
+        names = {name for segment in attached.segments
+                 for name in segment.settings._parts}
+    assert ("dynamic_func" in names) is (whose == "mine"), names
 
 
 @pytest.mark.parametrize("classes, is_theirs", [

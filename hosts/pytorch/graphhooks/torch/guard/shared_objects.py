@@ -14,6 +14,7 @@ import types
 
 import torch
 
+from ..base.names import is_of_others
 from .finders import (classes, of_around, of_class, of_function, of_module,
                       of_namespace, of_object, of_objects_class)
 from .attributes import PLAIN
@@ -93,7 +94,8 @@ class Things:
         while waiting or not is_over:
             if not waiting:
                 waiting = [(f.__qualname__, f, of_function, 1)
-                           for f in self._others(ran.missing(codes))]
+                           for f in self._others(ran.missing(codes))
+                           if not is_of_others(f)]
                 is_over = True
                 continue
             name, thing, find, far = waiting.pop(0)
