@@ -22,6 +22,7 @@ class Between(Model):
     first pass on, or, with `later`, once a graph is there."""
 
     later = False
+    begins = BEGINS
     calls = 0
 
     def run_layers(self, x):
@@ -29,7 +30,7 @@ class Between(Model):
         first, second, third = self.layers
         x = self.begin(x)
         x = self.call(first, x)
-        if self.later and self.calls < BEGINS:
+        if self.later and self.calls < self.begins:
             x = self.call(second, x)
         else:
             with self.changed(second):
@@ -99,6 +100,14 @@ class Gated(Block):
         return super().forward(x) * self.gate + bias
 
 
+class Still(Gated):
+    """Draws nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp.drop.p = 0.0
+
+
 class Fills(Between):
     @contextlib.contextmanager
     def changed(self, layer):
@@ -166,6 +175,52 @@ def test_a_chunk_that_is_none_has_graphs_of_its_layers(pair, change):
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+def test_what_begins_within_the_first_step_is_seen_in_time(pair, change):
+    """Though its first microbatch was a chunk."""
+    soon = type("Soon", (change,), {"later": True, "begins": 2})
+    pair(lambda r: r.steps([3, 1, 2]), grain="chunk", model=soon, make=Gated,
+         replays=None, refused=None, eager=None,
+         apart=re.escape(CHANGES[change]))
+
+
+class Biased(Model):
+    """Gives its second layer something in some passes."""
+
+    biased, calls = None, 0
+
+    def run_layers(self, x):
+        self.calls += 1
+        first, second, third = self.layers
+        is_biased = self.calls % 2 if self.biased is None else self.biased
+        x = first(x)
+        return third(second(x, bias=0.5) if is_biased else second(x))
+
+
+def test_a_chunk_that_is_called_in_two_ways(pair):
+    pair(lambda r: r.steps([2, 1, 2]), grain="chunk", model=Biased, make=Gated,
+         replays=None, refused=None, eager=None,
+         apart="is called otherwise than in a pass before")
+
+
+def test_a_pass_that_finds_no_slot_tells_a_graph_nothing(pair):
+    """It is called otherwise than the pass that was recorded, and runs
+    eagerly; the next of its kind finds a slot."""
+    def train(run):
+        run.model.biased = False
+        run.steps([1, 1, 1])
+        run.zero()
+        loss = run.loss()
+        run.model.biased = True
+        (loss + run.loss()).backward()
+        run.optimizer.step()
+        run.steps([1, 1])
+
+    pair(train, grain="chunk", model=Biased, make=Still, max_slots=1,
+         verify="off", eager=None,
+         refused="is called otherwise than when it was recorded")
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
 def test_what_begins_when_the_graph_has_run_is_refused(runs, change):
     later = type("Later", (change,), {"later": True})
     run = runs(grain="chunk", model=later, make=Gated)
@@ -174,14 +229,6 @@ def test_what_begins_when_the_graph_has_run_is_refused(runs, change):
                        "granularity layer allows that"):
         run.steps(COUNTS[2:])
     assert run.attached.stats()["replays"] > 0
-
-
-class Still(Gated):
-    """Draws nothing."""
-
-    def __init__(self):
-        super().__init__()
-        self.mlp.drop.p = 0.0
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)

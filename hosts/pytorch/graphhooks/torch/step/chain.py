@@ -74,7 +74,7 @@ class Chain:
         if self._watched is not None and len(self._watched) < len(others):
             self._unfinished += 1
             if self._unfinished == _PATIENCE:
-                self.signature.broken = f"{others[-1].name} is not called"
+                self._break(f"{others[-1].name} is not called")
         self._watched = self._playing = self._instance = None
         self.outputs = ()
         self._tensors = self._before = self._versions = self._results = []
@@ -281,6 +281,8 @@ class Chain:
     def _break(self, why: str) -> None:
         self._watched = None
         self.signature.broken = why
+        if not self.signature.serial:  # what a graph has, it keeps
+            self.signature.forget_calls()
 
     give_up = _break
 
@@ -310,8 +312,9 @@ class Chain:
             self._results.append(result)
             if site.position == len(self.segment.sites) - 1:
                 self._watch_uses()
-                self.signature.know(self._watched,
-                                    [*map(takes_one, self._watched)])
+                if not self.is_known(self.signature):
+                    self.signature.know(self._watched,
+                                        [*map(takes_one, self._watched)])
                 self.stop()
             else:
                 self._remember(site.position, result)
@@ -325,7 +328,12 @@ class Chain:
             self._break(f"{site.name}: {unfit}")
             return
         self._watched.append(call)
-        if not takes_one(call) and self._is_given_other():
+        known = self.signature.calls[site.position - 1:site.position]
+        if known and not tree.matches(known[0], (args, kwargs),
+                                      (self._before, self._tensors)):
+            self._break(f"{site.name} is called otherwise than in a pass "
+                        "before")
+        elif not takes_one(call) and self._is_given_other():
             self._break(f"{_GIVEN_OTHER} {site.name} is called")
 
     def _is_given_other(self) -> bool:
