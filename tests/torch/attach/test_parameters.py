@@ -335,6 +335,33 @@ def assert_renewed(run, times=1, **how):
         4 * len(run.attached.segments)
 
 
+class LastOf(Model):
+    """The third microbatch of each step uses what the stack is given, and one
+    of its weights, in its loss."""
+
+    calls = 0
+
+    def run_layers(self, x):
+        self.calls += 1
+        y = super().run_layers(x)
+        if self.calls % 3 == 0:
+            y = y + 0.3 * x * x.detach().sin() \
+                + self.layers[1].mlp.up.weight.square().sum()
+        return y
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("change", [move, freeze])
+def test_layers_attached_anew_run_eagerly_for_a_step(pair, grain, change):
+    """In which its last microbatch may be another than the first."""
+    def train(run):
+        run.steps([3, 3, 3])
+        change(run.model)
+        run.steps([3] * 5)
+
+    pair(train, grain=grain, model=LastOf, eager=["replaced"])
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 def test_weights_that_are_replaced_time_and_again(pair, grain):
     """In the end nobody believes that they stay."""

@@ -386,7 +386,11 @@ class Attached(Owner):
         self.offload.step()
         self.captures.step()
         self.flights.end_step()
+        session = self.session
         self._look()
+        if self.session is not session:  # whose first step begins
+            self.notices.flush()
+            return
         if not self.session.handle:
             return
         self.things.is_due = True
