@@ -581,6 +581,16 @@ def doubles():
         torch.set_default_dtype(torch.float32)
 
 
+@contextlib.contextmanager
+def slowpath():
+    """Of attention in an evaluation."""
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+
+
 class Makes(Block):
     """Of the default dtype."""
 
@@ -591,8 +601,9 @@ class Makes(Block):
 
 @GRAIN
 @pytest.mark.parametrize("chosen", [
-    lambda: sdpa_kernel(SDPBackend.MATH), tf32, deterministic, doubles],
-    ids=["attention", "tf32", "deterministic", "dtype"])
+    lambda: sdpa_kernel(SDPBackend.MATH), tf32, deterministic, doubles,
+    slowpath],
+    ids=["attention", "tf32", "deterministic", "dtype", "mha"])
 def test_other_kernels_have_graphs_of_their_own(pair, grain, chosen):
     """A graph has those that were chosen when it was recorded."""
     def train(run):
@@ -607,4 +618,5 @@ def test_other_kernels_have_graphs_of_their_own(pair, grain, chosen):
 
     run = pair(train, grain=grain, eager=["input"], make=Makes)
     assert any(word in run.attached.explain() for word in (
-        "sdp", "fp32_precision", "use_deterministic_algorithms", "dtype"))
+        "sdp", "fp32_precision", "use_deterministic_algorithms", "dtype",
+        "mha.fastpath"))

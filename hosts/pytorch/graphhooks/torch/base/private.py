@@ -146,6 +146,8 @@ try:
          _C._set_math_sdp_allow_fp16_bf16_reduction),
         ("use_deterministic_algorithms", _C._get_deterministic_algorithms,
          _C._set_deterministic_algorithms),
+        ("mha.fastpath", torch.backends.mha.get_fastpath_enabled,
+         torch.backends.mha.set_fastpath_enabled),
         ("cudnn.enabled", _C._get_cudnn_enabled, _C._set_cudnn_enabled),
         ("cudnn.benchmark", _C._get_cudnn_benchmark, _C._set_cudnn_benchmark),
         ("cudnn.deterministic", _C._get_cudnn_deterministic,
