@@ -64,6 +64,8 @@ tests_unit_family_object_t_LDADD = $(core_test_libs)
 tests_unit_plan_borders_t_LDADD = $(core_test_libs)
 tests_unit_plan_model_t_LDADD = $(core_test_libs)
 tests_unit_plan_plan_t_LDADD = $(core_test_libs)
+tests_unit_plan_policy_t_SOURCES = tests/unit/plan/policy.c $(host_memory)
+tests_unit_plan_policy_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
 tests_unit_plan_policy_t_LDADD = $(core_test_libs)
 tests_unit_plan_print_t_LDADD = $(core_test_libs)
 tests_unit_plan_rules_t_LDADD = $(core_test_libs)
@@ -147,7 +149,8 @@ tests_unit_base_json_t_LDADD = $(core_test_libs)
 tests_unit_base_log_t_LDADD = $(core_test_libs)
 tests_unit_base_size_t_LDADD = $(core_test_libs)
 tests_unit_softnccl_comms_t_SOURCES = tests/unit/softnccl/comms.c \
-	tests/unit/softnccl/still.c tests/unit/softnccl/still.h
+	tests/unit/softnccl/still.c tests/unit/softnccl/still.h $(host_memory)
+tests_unit_softnccl_comms_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
 tests_unit_softnccl_comms_t_LDADD = libtap.la libsoftnccl_core.la
 tests_unit_softnccl_stuck_t_SOURCES = tests/unit/softnccl/stuck.c \
 	tests/unit/softnccl/still.c tests/unit/softnccl/still.h

@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "plan/policy.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -425,6 +426,30 @@ static void test_forecast(void)
     is_int(forecast.prefetch, 0, "0 is as far as there is room");
 }
 
+static void test_host_memory_that_fails(void)
+{
+    struct gh_policy policy = plain;
+    const uint32_t n = layers(12, 1600);
+    uint32_t k = 0, wrong = 0;
+    gh_status status;
+    gh_error err;
+
+    policy.hides = true;
+    host_memory_begin();
+    do {
+        err.text[0] = '\0';
+        host_memory_refuse(++k);
+        status = gh_policy_decide(&policy, &known, &forecast, &err);
+        wrong += host_memory_left() != 0 ||
+                 (host_memory_asked() >= k &&
+                  (status != GH_ERR_NO_MEMORY || err.text[0] == '\0'));
+    } while (host_memory_asked() >= k && k < 100);
+    host_memory_refuse(0);
+    ok(k > 2 && k < 100, "%u groups are decided on with %u allocations", n,
+       k - 1);
+    is_int(wrong, 0, "where one fails, that is said, and nothing is left");
+}
+
 /* A long copy that may come early is in the way of a short one. */
 static void test_prefetch(void)
 {
@@ -788,6 +813,7 @@ int main(void)
     test_measured_slowdown();
     test_repeats();
     test_forecast();
+    test_host_memory_that_fails();
     test_prefetch();
     test_marks();
     test_margin();

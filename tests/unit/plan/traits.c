@@ -232,6 +232,51 @@ static void test_runs_have_one_sentence(void)
     gh_plan_free(&plan);
 }
 
+static void keep_text(void *user, const char *text, size_t bytes)
+{
+    char *all = user;
+    const size_t used = strlen(all);
+
+    if (used + bytes < 8192) {
+        memcpy(all + used, text, bytes);
+        all[used + bytes] = '\0';
+    }
+}
+
+/* Brackets that are open at the end; -1: one was closed that was not open. */
+static int open_brackets(const char *text)
+{
+    int open = 0;
+
+    for (; *text != '\0' && open >= 0; text++) {
+        open += *text == '{' || *text == '[';
+        open -= *text == '}' || *text == ']';
+    }
+    return open;
+}
+
+static void test_json_of_families(void)
+{
+    struct gh_traits_set set = set_of(4);
+    static char text[8192];
+    struct gh_plan plan;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        struct gh_traits *traits = hold_back(&set, i, GH_LAYER_DENSE, 0, "");
+
+        traits->n_layers = 2;
+        set.of_layer[i + 2] = traits;
+    }
+    text[0] = '\0';
+    plan_with(&set, GH_LAYER_DENSE, 0, ATTN, GH_GRANULARITY_LAYER, &plan);
+    gh_plan_write(&plan, GH_FORMAT_JSON, keep_text, text);
+    ok(strstr(text, "\"layers\":[0,2]") != NULL &&
+           strstr(text, "\"layers\":[1,3]") != NULL,
+       "JSON lists the layers of each family");
+    is_int(open_brackets(text), 0, "and closes what it opens");
+    gh_plan_free(&plan);
+}
+
 /* An error has 255 bytes: the remedy is whole, whatever the rest. */
 static void test_a_long_refusal_keeps_its_remedy(void)
 {
@@ -375,6 +420,7 @@ int main(void)
     test_parts_of_experts_that_are_held_back();
     test_a_rule_comes_before_the_family();
     test_runs_have_one_sentence();
+    test_json_of_families();
     test_a_long_refusal_keeps_its_remedy();
     test_parts_in_another_order();
     test_ends();

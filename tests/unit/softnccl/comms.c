@@ -5,6 +5,7 @@
  */
 #include "softcuda/collectives.h"
 #include "softnccl/softnccl.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 #include "tests/unit/softnccl/still.h"
 
@@ -566,6 +567,24 @@ static void test_groups(void)
     end("groups", 2);
 }
 
+/* A group that finds no memory issues nothing, and says so. */
+static void test_groups_without_memory(void)
+{
+    begin(2);
+    ncclGroupStart();
+    for (int i = 0; i < 100; i++) {
+        host_memory_refuse(1);
+        if (sum(comms[0], 0) == ncclSystemError) {
+            break;
+        }
+    }
+    ok(host_memory_asked() == 1, "an operation of a group finds no memory");
+    host_memory_refuse(0);
+    is_int(ncclGroupEnd(), ncclSystemError, "which is the group's result");
+    is_int(waiting(), 0, "and none of it is issued");
+    end("groups without memory", 2);
+}
+
 /* ---- graphs -------------------------------------------------------------- */
 
 static void a_second_passes(void)
@@ -608,6 +627,29 @@ static void test_waits_for_graphs(void)
         comms[1] = NULL;
         end("graphs that are waited for", 2);
     }
+}
+
+/* Between processes an end waits for the other ranks. */
+static void test_ends_that_wait(void)
+{
+    setenv("SOFTNCCL_DESTROY", "wait", 1);
+    begin(2);
+    still.asleep = a_second_passes;
+    still.n_slept = 0;
+    still_leave(comms[0], 0);
+    comms[0] = NULL;
+    is_int(still.n_slept, 30, "the first end waits as long as it may");
+    is_int(still_reports(), 1, "and is reported");
+    ok(strstr(still_report(0), "rank 0 destroys communicator 1, of which 1 of "
+                               "2 ranks do") != NULL,
+       "with who does not come: %s", still_report(0));
+    still.n_slept = 0;
+    still_leave(comms[1], 1);
+    comms[1] = NULL;
+    is_int(still.n_slept, 0, "the last end waits for nobody");
+    is_int(still_reports(), 1, "and is in order");
+    end("ends that wait", 2);
+    unsetenv("SOFTNCCL_DESTROY");
 }
 
 static void test_graphs(void)
@@ -711,8 +753,10 @@ int main(void)
     test_results_of_a_group();
     test_a_start_in_progress();
     test_groups();
+    test_groups_without_memory();
     test_graphs();
     test_waits_for_graphs();
+    test_ends_that_wait();
     test_mixed();
     test_wild();
     return done_testing();
