@@ -23,6 +23,7 @@ class Segment:
     draws = False
     split = None
     around = None  # nothing is around its calls
+    untold = ()  # nobody waits for a gradient
     copies = False
     sums = SimpleNamespace(note_again=lambda node: None,
                            note_late=lambda instance: None)
