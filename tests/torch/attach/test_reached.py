@@ -497,7 +497,7 @@ def test_a_layer_that_draws_from_a_generator_of_its_own(pair, grain, what,
 
     pair(lambda r: r.steps([2, 2, 2]), grain=grain, replays=False,
          make=Draws if where == "object" else DrawsOfItsOwn,
-         refused="draws random numbers on the host|Generator: not in capt")
+         refused="draws random numbers (on the host|from a generator)")
 
 
 class DrawsBack(torch.autograd.Function):
