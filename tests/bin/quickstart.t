@@ -46,6 +46,7 @@ printf ':test-result: PASS\n:test-result: %s\n' "${SECOND:-PASS}" \
     > tests/unit/two.trs
 : > tests/one.log
 : > tests/unit/two.log
+touch "$STUBS/tests-ended"
 [ -z "$SECOND" ]
 EOF
 program "$STUBS/graphhooks" << 'EOF'
@@ -70,9 +71,14 @@ program "$STUBS/id" << 'EOF'
 #!/bin/sh
 echo "${USER_ID:-0}"
 EOF
+# As find ends when a directory that it is about to read is gone.
+program "$STUBS/find" << EOF
+#!/bin/sh
+$(command -v find) "\$@" && [ -z "\$GONE" ]
+EOF
 PATH=$STUBS:$PATH
 export PATH
-unset BUILD CC CONFIGURE_FLAGS OFFLINE USER_ID
+unset BUILD CC CONFIGURE_FLAGS GONE OFFLINE USER_ID
 
 # demo: from the tree, without a terminal.
 demo()
@@ -168,6 +174,36 @@ if have python3; then
 else
     skip "no python3 to make a terminal with"
 fi
+(
+    GONE=1
+    export GONE
+    check
+)
+tail -n 1 "$scratch/out" | grep -qx '3 passed, 0 failed, 1 skipped'
+ok $? "a directory that a test removes meanwhile changes nothing"
+
+# interrupted SIGNAL: check, which gets it once the tests run.
+interrupted()
+{
+    rm -f "$STUBS/tests-ended" "$tree/build/tests/one.trs"
+    # In the background a shell would ignore SIGINT; env lets it in again.
+    (cd "$tree" && exec env --default-signal=INT ./quickstart check) \
+        > "$scratch/out" 2>&1 < /dev/null &
+    until [ -e "$tree/build/tests/one.trs" ]; do
+        sleep 0.1
+    done
+    kill -s "$1" $!
+    wait $!
+    status=$?
+    sleep "$TESTS_WAIT"
+    [ $status -gt 128 ] && [ ! -e "$STUBS/tests-ended" ]
+}
+
+interrupted TERM
+ok $? "the tests end with a check that is ended"
+interrupted INT
+ok $? "and with one that is interrupted"
+
 SECOND=FAIL
 export SECOND
 check
