@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 
+import numpy
 import pytest
 
 pytest.importorskip("megatron.core",
@@ -23,7 +24,8 @@ from megatron.core.models.common.embeddings import rope_utils  # noqa: E402
 from megatron.core.packed_seq_params import PackedSeqParams  # noqa: E402
 from megatron.core.transformer import (  # noqa: E402
     multi_latent_attention as latent)
-from megatron.core.transformer.moe import moe_layer  # noqa: E402
+from megatron.core.transformer.moe import (  # noqa: E402
+    moe_layer, token_dispatcher)
 
 HALF = dict(params_dtype=torch.float16, pipeline_dtype=torch.float16,
             fp16=True)
@@ -52,11 +54,43 @@ class Lengths(training.Tokens):
 
 
 @pytest.mark.parametrize("scope, granularity", [
-    ("", "layer"), ("moe", "layer"), ("attn,moe", "layer"), ("", "chunk")])
+    ("", "layer"), ("moe", "layer"), ("attn,moe", "layer"), ("", "chunk"),
+    ("attn,moe_router,moe_preprocess", "layer")])
 def test_capacities_of_several_lengths(scope, granularity):
     """A layer works out how many tokens an expert has, and keeps that."""
     compare(steps, "padded", scope, data=Lengths,
             eager=("warmup", "input"), attach={"granularity": granularity})
+
+
+def test_counts_of_tokens_on_the_host(monkeypatch):
+    """Padded experts have them there, as numbers of the config and a shape;
+    the stand-in knows them by their number, and numpy makes them at once, as a
+    host does beside a capture."""
+    kind = token_dispatcher.MoEAlltoAllTokenDispatcher
+    own = kind.preprocess
+
+    def preprocess(self, routing_map):
+        per_expert = own(self, routing_map)
+        whole = self.num_global_tokens_per_local_expert
+        self.num_global_tokens_per_local_expert = torch.from_numpy(
+            numpy.full(tuple(whole.shape), self.capacity))
+        return torch.from_numpy(
+            numpy.full(tuple(per_expert.shape), self.capacity))
+
+    monkeypatch.setattr(kind, "preprocess", preprocess)
+    if not training.HAS_GPU:
+        counts_of = MOE["num_moe_experts"]
+        monkeypatch.setattr(torch.Tensor, "is_cuda", property(
+            lambda tensor: tensor.dtype is not torch.long
+            or tensor.numel() != counts_of))
+    compare(steps, "padded", "attn,moe_router,moe_preprocess", data=Lengths,
+            eager=("warmup", "input"))
+
+
+def test_several_lengths_within_a_scope():
+    """The rest of a layer goes on with the shape that the scope has left."""
+    compare(steps, "moe", "attn,moe_router,moe_preprocess", data=Lengths,
+            eager=("warmup", "input"))
 
 
 @pytest.mark.parametrize("pattern, scope", [

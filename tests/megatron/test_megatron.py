@@ -32,7 +32,8 @@ SCOPES = [(kind, scope) for kind, scopes in {
             "attn,moe_router,moe_preprocess"),
     "shared": ("attn,moe_router", "attn,moe_router,moe_preprocess"),
     "sigmoid": ("attn,moe_router", "attn,moe_router,moe_preprocess"),
-    "padded": ("attn", "moe", "attn,moe", ""),
+    "padded": ("attn", "moe", "attn,moe", "attn,moe_router,moe_preprocess",
+               ""),
     "mla": ("attn", ""),
 }.items() for scope in scopes]
 

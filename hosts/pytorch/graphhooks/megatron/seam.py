@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import types
+from typing import NamedTuple
 
 import torch
 
@@ -73,6 +74,9 @@ class Seam:
             names.CudaGraphModule.moe))
         self.body.forget = self._leftovers.clear
         self._takes_attention = self._has(names.CudaGraphModule.attn)
+        self._makes_numbers = getattr(getattr(getattr(
+            layer, "mlp", None), "token_dispatcher", None), "drop_and_pad",
+            False)
         # What is discarded in a graph and computed again is kept: the memory
         # of what it gives is of the graph.  Of a norm the one may be inside
         # and the other beside it.
@@ -157,7 +161,7 @@ class Seam:
         with self._leftovers:
             result = self.body.forward(*args, **given)
         self._calls.leave(quantized)
-        return result
+        return _to_host(result) if self._makes_numbers else result
 
     def _run(self, hidden_states, quantized=None, **kwargs):
         """The part of the layer that the scope names."""
@@ -170,8 +174,8 @@ class Seam:
                     kwargs.get("packed_seq_params")):
                 before = offload.enter(self._inside)
                 try:
-                    return layer._te_cuda_graph_capture(hidden_states,
-                                                        **kwargs)
+                    result = layer._te_cuda_graph_capture(hidden_states,
+                                                          **kwargs)
                 finally:
                     offload.leave(before)
         finally:
@@ -179,6 +183,7 @@ class Seam:
             if self._keeps:
                 names._set_warmup_end()
             self._leftovers.clear()
+        return _to_numbers(result) if self._makes_numbers else result
 
     def outer(self) -> list:
         """Modules around what it covers, without parameters of their own:
@@ -207,6 +212,29 @@ class Seam:
         copy_as_ever(layer)
         for name in _REPLACED:
             vars(layer).pop(name, None)
+
+
+class _OnHost(NamedTuple):
+    """A tensor of the host, as the numbers that it is of."""
+
+    values: list
+    dtype: torch.dtype
+
+
+def _to_numbers(outputs):
+    """Experts that are padded to a capacity have the counts of their tokens on
+    the host, made of the config and of a shape.  A segment gives back numbers
+    as they were when it was recorded."""
+    return tuple([
+        _OnHost(o.tolist(), o.dtype)
+        if isinstance(o, torch.Tensor) and not o.is_cuda else o
+        for o in outputs]) if isinstance(outputs, tuple) else outputs
+
+
+def _to_host(outputs):
+    return tuple([
+        torch.tensor(o.values, dtype=o.dtype) if type(o) is _OnHost else o
+        for o in outputs]) if isinstance(outputs, tuple) else outputs
 
 
 class Leftovers:
