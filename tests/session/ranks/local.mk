@@ -20,8 +20,7 @@ ranks_programs = \
 	tests/session/ranks/faults.t \
 	tests/session/ranks/groups.t \
 	tests/session/ranks/order.t \
-	tests/session/ranks/overlap.t \
-	tests/session/ranks/lost.t
+	tests/session/ranks/overlap.t
 test_programs += $(ranks_programs)
 
 tests_session_ranks_agree_t_LDADD = libsharer.la
