@@ -90,6 +90,26 @@ def test_a_watch_ends_with_an_exception():
         said[0]) and sys.getprofile() is None
 
 
+def test_a_watch_leaves_out_who_is_told_of_garbage():
+    """As those who measure a process are: what they read changes."""
+    times = []
+
+    def told(phase, _):
+        times.append(phase)
+
+    def litter():
+        return [[] for _ in range(10 * gc.get_threshold()[0])]
+
+    gc.callbacks.append(told)
+    try:
+        litter()
+        assert times and gc.isenabled()
+        assert told.__code__ not in seen(litter)
+        assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(told)
+
+
 @pytest.mark.skipif(hasattr(sys, "monitoring"), reason="a tool is used")
 def test_another_profiler_is_left_alone():
     profile = cProfile.Profile()

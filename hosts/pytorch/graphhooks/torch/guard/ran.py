@@ -162,15 +162,21 @@ def functions_of(codes) -> list:
 
 @contextlib.contextmanager
 def watched(note):
-    """Calls note() with the codes of what this thread ran, or with None."""
+    """Calls note() with the codes of what this thread ran, or with None.  No
+    garbage is collected meanwhile: who has asked to be told of that would be
+    called in the middle, and is no part of the pass."""
     watch = _Monitor() if hasattr(sys, "monitoring") else _Profiler()
     codes = None
+    collects = gc.isenabled()
+    gc.disable()
     is_on = watch.start()
     try:
         yield
     finally:
         if is_on:
             codes = watch.stop()
+        if collects:
+            gc.enable()
         note(codes)
 
 
