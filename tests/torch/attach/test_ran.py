@@ -180,11 +180,13 @@ class Monitoring:
 @pytest.fixture
 def monitoring(monkeypatch):
     def make(*taken):
+        ran._Monitor.end()
         made = Monitoring(*taken)
         monkeypatch.setattr(sys, "monitoring", made, raising=False)
         return made
 
-    return make
+    yield make
+    ran._Monitor.end()
 
 
 def test_a_tool_sees_what_begins_and_no_more(monitoring):
@@ -192,13 +194,54 @@ def test_a_tool_sees_what_begins_and_no_more(monitoring):
     for _ in range(2):  # the second time what was off is on again
         codes = seen(lambda: [made.start(f) for f in (helper, play, helper)])
         assert codes == {helper.__code__, play.__code__}
-        assert made.tools == {} and len(made.off) == 2
+        assert len(made.off) == 2
+        made.start(count)  # outside, and so nobody sees it
+
+
+def test_a_tool_says_once_what_began(monitoring):
+    """To the same, whose passes are many."""
+    made = monitoring()
+    one, other = Thing(), Thing()
+    for who, functions, codes in (
+            (one, (helper,), {helper.__code__}), (one, (helper,), set()),
+            (one, (helper, play), {play.__code__}),
+            (other, (helper,), {helper.__code__}),
+            (one, (helper,), {helper.__code__})):
+        said = []
+        with ran.watched(said.append, who):
+            for f in functions:
+                made.start(f)
+        assert said == [codes]
+
+
+def test_a_tool_stays_until_much_has_run_outside(monitoring):
+    made = monitoring()
+    for _ in range(2):
+        assert seen(lambda: made.start(helper)) == {helper.__code__}
+        for _ in range(ran._Monitor._OUTSIDE):
+            made.start(play)
+            assert made.tools
+        assert seen(lambda: made.start(helper)) == {helper.__code__}
+        for _ in range(ran._Monitor._OUTSIDE + 1):
+            made.start(play)
+        assert made.tools == {}
+
+
+def test_a_tool_within_another_is_one_of_its_own(monitoring):
+    made = monitoring()
+
+    def both():
+        assert seen(lambda: made.start(play)) == {play.__code__}
+        assert len(made.tools) == 1
+        made.start(helper)
+
+    assert seen(both) == {helper.__code__, play.__code__}
 
 
 def test_a_tool_has_a_number_that_nobody_has(monitoring):
     made = monitoring(4, 1)
     assert seen(lambda: made.start(helper)) == {helper.__code__}
-    assert made.tools == dict.fromkeys((4, 1), "another")
+    assert made.tools == {4: "another", 1: "another", 3: "graphhooks"}
     assert monitoring(3, 4) and seen() is None
 
 
@@ -297,8 +340,8 @@ def trained(case, change, attach):
     "number that an autograd function's backward reads",
     "global that a static method reads", "tensor of a class"])
 def test_without_a_watch_values_are_compared_too(monkeypatch, name):
-    monkeypatch.setattr(ran._Profiler, "start", lambda self: False)
-    monkeypatch.setattr(ran._Monitor, "start", lambda self: False)
+    monkeypatch.setattr(ran._Profiler, "start", lambda *_: False)
+    monkeypatch.setattr(ran._Monitor, "start", lambda *_: False)
     case = CASES[name]
     losses, _ = trained(case, case.change, lambda model: None)
     now, attached = trained(

@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import atexit
 import cProfile
 import contextlib
 import functools
@@ -18,6 +19,7 @@ import os
 import sys
 import threading
 import types
+import weakref
 
 import torch
 
@@ -161,15 +163,16 @@ def functions_of(codes) -> list:
 
 
 @contextlib.contextmanager
-def watched(note):
-    """Calls note() with the codes of what this thread ran, or with None.  No
-    garbage is collected meanwhile: who has asked to be told of that would be
-    called in the middle, and is no part of the pass."""
-    watch = _Monitor() if hasattr(sys, "monitoring") else _Profiler()
+def watched(note, who=None):
+    """Calls note() with the codes of what this thread ran, or with None.  For
+    the same `who` codes of an earlier watch may be left out.  No garbage is
+    collected meanwhile: who has asked to be told of that would be called in
+    the middle, and is no part of the pass."""
+    watch = _Monitor.free() if hasattr(sys, "monitoring") else _Profiler()
     codes = None
     collects = gc.isenabled()
     gc.disable()
-    is_on = watch.start()
+    is_on = watch.start(who)
     try:
         yield
     finally:
@@ -188,7 +191,7 @@ class _Profiler:
     def __init__(self):
         self._profile = cProfile.Profile(subcalls=False, builtins=False)
 
-    def start(self) -> bool:
+    def start(self, _) -> bool:
         if sys.getprofile() is not None:
             return False
         self._profile.enable()
@@ -213,30 +216,70 @@ def _frame_above():
 
 class _Monitor:
     """A tool of sys.monitoring, with a number that is kept for none of them,
-    as for a profiler, and that nobody else has."""
+    as for a profiler, and that nobody else has.
+
+    When it begins or ends, the interpreter writes each function anew before
+    that runs next, and a pass runs hundreds.  So it stays between watches,
+    until much has run outside of them."""
+
+    _latest: "_Monitor | None" = None  # of this process
+    _OUTSIDE = 1 << 14  # calls after which it ends
 
     def __init__(self):
         self._codes: set = set()
         self._compiled: dict = {}  # functions, by identity
         self._outermost = None  # frame, below which one looks
-        self._thread = threading.get_ident()
-        self._tool = next((i for i in (4, 3) if
-                           sys.monitoring.get_tool(i) is None), None)
+        self._thread = None
+        self._who = None  # a weak reference, of whom all is known
+        self._tool = None
+        self._left = 0
 
-    def start(self) -> bool:
-        monitoring, tool = sys.monitoring, self._tool
+    @classmethod
+    def free(cls) -> "_Monitor":
+        """The one that stays, unless a watch has it."""
+        if cls._latest is None:
+            cls._latest = cls()
+            atexit.register(cls.end)
+        return cls() if cls._latest._outermost is not None else cls._latest
+
+    @classmethod
+    def end(cls) -> None:
+        """That one."""
+        latest, cls._latest = cls._latest, None
+        if latest is not None:
+            latest._end()
+
+    def start(self, who) -> bool:
+        self._left = self._OUTSIDE
+        if self._tool is None and not self._begin():
+            return False
+        if who is None or self._who is None or self._who() is not who:
+            sys.monitoring.restart_events()  # of codes that were seen before
+            self._who = None if who is None else weakref.ref(who)
+        self._thread = threading.get_ident()
+        self._outermost = _frame_above()
+        return True
+
+    def _begin(self) -> bool:
+        monitoring = sys.monitoring
+        self._tool = tool = next((i for i in (4, 3) if
+                                  monitoring.get_tool(i) is None), None)
         if tool is None:
             return False
+        self._who = None
         event = monitoring.events.PY_START
-        self._outermost = _frame_above()
         monitoring.use_tool_id(tool, "graphhooks")
         monitoring.register_callback(tool, event, self._note)
         monitoring.set_events(tool, event)
-        monitoring.restart_events()  # of codes that were seen before
         return True
 
     def _note(self, code, _):
-        if threading.get_ident() != self._thread:
+        if code.co_filename.startswith(_OURS):
+            return sys.monitoring.DISABLE  # of which nobody asks
+        if self._outermost is None or threading.get_ident() != self._thread:
+            self._left -= 1
+            if self._left < 0 and self._outermost is None:
+                self._end()
             return None
         frame = inspect.currentframe().f_back
         if compiled.is_within(frame.f_back, self._outermost):
@@ -254,11 +297,19 @@ class _Monitor:
             codes = compiled.codes_of(function, names.get("args", ()))
             self._codes.update((wrapper,) if codes is None else codes)
 
-    def stop(self):
-        monitoring, tool = sys.monitoring, self._tool
+    def stop(self) -> set:
         self._outermost = None
         self._compiled.clear()
-        monitoring.set_events(tool, 0)
-        monitoring.register_callback(tool, monitoring.events.PY_START, None)
-        monitoring.free_tool_id(tool)
-        return self._codes
+        codes, self._codes = self._codes, set()
+        if self is not self._latest:
+            self._end()
+        return codes
+
+    def _end(self) -> None:
+        monitoring, tool = sys.monitoring, self._tool
+        if tool is not None:
+            self._tool = None
+            monitoring.set_events(tool, 0)
+            monitoring.register_callback(tool, monitoring.events.PY_START,
+                                         None)
+            monitoring.free_tool_id(tool)

@@ -52,7 +52,7 @@ class Things:
         """Around a pass.  If a recording cannot be watched, any function may
         have run in it."""
         return watched(lambda codes: None if codes is None and not is_recorded
-                       else self._note(codes))
+                       else self._note(codes), self)
 
     def _note(self, codes) -> None:
         """The modules may still have what others have lent them: nobody looks
