@@ -54,7 +54,7 @@ static struct gh_pipeline_times times_of(const struct way *way, double send)
     const double forward = 1.0 / way->chunks;
 
     return (struct gh_pipeline_times){
-        { forward, 2 * forward, forward, forward }, send
+        { forward, 2 * forward, forward, forward }, send, NULL
     };
 }
 

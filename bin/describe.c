@@ -117,11 +117,11 @@ static gh_status read_bytes(const struct fields *object, struct entry *entry,
 }
 
 /* Bytes that a slot has; those that are not given stay. */
-static gh_status read_slot_bytes(const struct fields *object, uint64_t *bytes_p,
-                                 gh_error *err)
+static gh_status read_slot_bytes(const struct fields *object, const char *name,
+                                 uint64_t *bytes_p, gh_error *err)
 {
     char where[FIELD_WHERE_BYTES];
-    const json_t *json = field_at(object, "slot_bytes", where);
+    const json_t *json = field_at(object, name, where);
 
     if (json == NULL) {
         return GH_OK;
@@ -186,7 +186,8 @@ static gh_status read_layer(const struct fields *object, const char *family,
         (status = field_words(object, "offload", gh_module_names,
                               &desc->offload, err)) != GH_OK ||
         (status = read_cost(object, entry, err)) != GH_OK ||
-        (status = read_slot_bytes(object, &entry->slot_bytes, err)) != GH_OK ||
+        (status = read_slot_bytes(object, "slot_bytes", &entry->slot_bytes,
+                                  err)) != GH_OK ||
         (status = nodes_read(object, &entry->times, err)) != GH_OK) {
         return status;
     }
@@ -346,6 +347,8 @@ static const char *const top_fields[] = {
     "link_mb_per_s",
     "measured",
     "slot_bytes",
+    "embedding_slot_bytes",
+    "head_slot_bytes",
     NULL,
 };
 
@@ -449,7 +452,12 @@ static gh_status read_top(const json_t *json, struct description *d,
                               err)) != GH_OK ||
         (status = read_options(&top, d, err)) != GH_OK ||
         (status = read_foresight(&top, &d->foresight, err)) != GH_OK ||
-        (status = read_slot_bytes(&top, &d->slots.rest, err)) != GH_OK ||
+        (status = read_slot_bytes(&top, "slot_bytes", &d->slots.rest, err)) !=
+            GH_OK ||
+        (status = read_slot_bytes(&top, "embedding_slot_bytes",
+                                  &d->slots.embedding, err)) != GH_OK ||
+        (status = read_slot_bytes(&top, "head_slot_bytes", &d->slots.head,
+                                  err)) != GH_OK ||
         (status = measured_read(&top, &d->measured, err)) != GH_OK ||
         (status = read_model(&top, &desc, err)) != GH_OK) {
         return status;

@@ -43,6 +43,7 @@ static const char usage[] =
     "                      (doc/pipelines.md)\n"
     "    --microbatches N, --group N, --vpp N\n"
     "                      in a step; of a chunk in a row; chunks of a stage\n"
+    "    --stage-times L   what a pass takes in each stage, with commas\n"
     "    --all             every segment, also of layers that are alike\n"
     "    --json            the plan for programs\n"
     "    --why LAYER.PART  one decision in full, as in 3.attn\n"

@@ -26,6 +26,8 @@ struct pipeline_forecast {
     double bubble;
     uint32_t *slots; /* of each stage, those of each chunk */
     uint64_t *bytes; /* of a slot of each chunk; NULL: not known */
+    uint64_t ends[2]; /* of the embedding and the head, where they are */
+    bool uneven;      /* stages take different times */
 };
 
 /* ---- options ------------------------------------------------------------- */
@@ -47,6 +49,28 @@ static gh_status take_count(const char *option, const char *value,
                        value, most);
     }
     *count_p = (uint32_t)count;
+    return GH_OK;
+}
+
+/* As many times as there are stages, with commas. */
+static gh_status take_times(const char *value, uint32_t n, double *times,
+                            gh_error *err)
+{
+    const char *at = value;
+
+    for (uint32_t i = 0; i < n; i++) {
+        char *end = NULL;
+
+        times[i] = strtod(at, &end);
+        if (end == at || !(times[i] > 0) || times[i] > 1e9 ||
+            *end != (i + 1 < n ? ',' : '\0')) {
+            return gh_fail(err, GH_ERR_CONFIG,
+                           "--stage-times is \"%.60s\": give a time above 0 "
+                           "for each of %u stages, with commas between them",
+                           value, n);
+        }
+        at = end + 1;
+    }
     return GH_OK;
 }
 
@@ -226,7 +250,8 @@ static gh_status foresee(const struct pipeline_request *request,
                          const struct gh_plan *plan,
                          struct pipeline_forecast *f, gh_error *err)
 {
-    static const struct gh_pipeline_times times = { { 1, 2, 1, 1 }, 0 };
+    double stages[GH_PIPELINE_STAGES];
+    struct gh_pipeline_times times = { { 1, 2, 1, 1 }, 0, NULL };
     struct gh_pipeline_clock clock = { 0, 0 };
     uint32_t n = 0;
     gh_status status = take_sizes(request, plan, &f->how, &n, err);
@@ -236,6 +261,12 @@ static gh_status foresee(const struct pipeline_request *request,
     }
     if (status == GH_OK) {
         status = check_sizes(request, f, n, err);
+    }
+    if (status == GH_OK && request->stage_times != NULL) {
+        f->uneven = true;
+        times.stages = stages;
+        status = take_times(request->stage_times, f->pipeline->n_stages,
+                            stages, err);
     }
     if (status == GH_OK) {
         status = gh_pipeline_run(f->pipeline, &times, &clock, err);
@@ -267,16 +298,24 @@ static gh_status count_bytes(struct pipeline_forecast *f,
     for (uint32_t i = 0; i < plan->n_layers; i++) {
         f->bytes[plan->layers[i].chunk] += bytes->layers[i];
     }
+    f->ends[0] = bytes->embedding;
+    f->ends[1] = bytes->head;
     return GH_OK;
 }
 
 static uint64_t stage_bytes(const struct pipeline_forecast *f, uint32_t stage)
 {
-    const uint32_t n = f->pipeline->n_chunks;
+    const struct gh_pipeline *p = f->pipeline;
+    const uint32_t n = p->n_chunks;
     uint64_t bytes = 0;
 
     for (uint32_t c = 0; c < n; c++) {
-        bytes += f->slots[(size_t)stage * n + c] * f->bytes[c];
+        const uint32_t part = gh_pipeline_part(p, stage, c);
+        uint64_t slot = f->bytes[c];
+
+        slot += part == 0 ? f->ends[0] : 0;
+        slot += part == p->n_stages * n - 1 ? f->ends[1] : 0;
+        bytes += f->slots[(size_t)stage * n + c] * slot;
     }
     return bytes;
 }
@@ -291,7 +330,8 @@ gh_status pipeline_foresee(const struct pipeline_request *request,
 
     *forecast_p = NULL;
     if (request->pp == NULL && request->vpp == NULL && request->group == NULL &&
-        request->microbatches == NULL && request->schedule == NULL) {
+        request->microbatches == NULL && request->schedule == NULL &&
+        request->stage_times == NULL) {
         return GH_OK;
     }
     if (request->pp == NULL) {
@@ -341,8 +381,9 @@ void pipeline_print(const struct pipeline_forecast *forecast)
     if (forecast->grouped) {
         printf(" in groups of %u", forecast->how.group);
     }
-    printf(": stages are idle for %.1f %%, if a backward takes two forwards\n",
-           100 * forecast->bubble);
+    printf(": stages are idle for %.1f %%, if a backward takes two forwards%s\n",
+           100 * forecast->bubble,
+           forecast->uneven ? ", at the times of stages that are given" : "");
     for (uint32_t i = 0; i < p->n_stages; i++) {
         printf("  stage %u: slots ", i);
         for (uint32_t c = 0; c < p->n_chunks; c++) {

@@ -13,13 +13,13 @@
 
 /* The values of the options; NULL: not given. */
 struct pipeline_request {
-    const char *pp, *vpp, *group, *microbatches, *schedule;
+    const char *pp, *vpp, *group, *microbatches, *schedule, *stage_times;
 };
 
-/* The memory that a slot has: for each layer, or 0 where that is not known, and
- * besides. */
+/* The memory that a slot has: for each layer, or 0 where that is not known, for
+ * the ends of the model in the chunks that have them, and besides. */
 struct slot_bytes {
-    uint64_t *layers, rest;
+    uint64_t *layers, embedding, head, rest;
 };
 
 struct pipeline_forecast;

@@ -40,8 +40,8 @@ static const char *const options[] = {
     "--delay-wgrad", "--offload-fraction",  "--offload-buffers",
     "--in-flight",   "--pp",                "--vpp",
     "--group",       "--microbatches",      "--schedule",
-    "--why",         "--json",              "--table",
-    "--all",         NULL,
+    "--stage-times", "--why",               "--json",
+    "--table",       "--all",               NULL,
 };
 
 static int say(const char *text)
@@ -61,6 +61,7 @@ static const char **value_of(struct arguments *a, int option)
                                     &a->pipeline.group,
                                     &a->pipeline.microbatches,
                                     &a->pipeline.schedule,
+                                    &a->pipeline.stage_times,
                                     &a->why,        NULL,
                                     NULL,           NULL };
 

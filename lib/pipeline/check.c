@@ -90,7 +90,7 @@ static gh_status check_stage(const struct gh_pipeline *pipeline, uint32_t stage,
 
 gh_status gh_pipeline_check(const struct gh_pipeline *pipeline, gh_error *err)
 {
-    static const struct gh_pipeline_times equal = { { 1, 1, 1, 1 }, 0 };
+    static const struct gh_pipeline_times equal = { { 1, 1, 1, 1 }, 0, NULL };
     struct gh_pipeline_clock clock;
     gh_status status = GH_OK;
     unsigned char *seen =

@@ -74,6 +74,14 @@ static double ready_at(const struct run *run, uint32_t stage,
     return end + run->times->send;
 }
 
+static double time_of(const struct run *run, uint32_t stage,
+                      enum gh_action_kind kind)
+{
+    const double *stages = run->times->stages;
+
+    return run->times->pass[kind] * (stages != NULL ? stages[stage] : 1);
+}
+
 /* Runs the actions of a stage that can begin by now.  False: there was none. */
 static bool go_on(const struct run *run, uint32_t stage)
 {
@@ -95,7 +103,7 @@ static bool go_on(const struct run *run, uint32_t stage)
             run->watcher->ran(run->watcher->user, stage, a,
                               run->free_at[stage]);
         }
-        run->free_at[stage] += run->times->pass[a->kind];
+        run->free_at[stage] += time_of(run, stage, a->kind);
         if (a->kind != GH_ACTION_WEIGHTS) {
             *end_of(run, a->kind != GH_ACTION_FORWARD, part, a->microbatch) =
                 run->free_at[stage];
@@ -153,7 +161,7 @@ static gh_status run_all(struct run *run, struct gh_pipeline_clock *clock,
             clock->total = run->free_at[i];
         }
         for (uint32_t k = 0; k < s->n; k++) {
-            clock->busy += run->times->pass[s->actions[k].kind];
+            clock->busy += time_of(run, i, s->actions[k].kind);
         }
     }
     return whole ? GH_OK : stuck(run, err);

@@ -127,6 +127,7 @@ gh_status gh_pipeline_slots(const struct gh_interleaving *how, uint32_t stage,
 struct gh_pipeline_times {
     double pass[GH_ACTIONS];
     double send; /* of a tensor, from the end of a pass to another stage */
+    const double *stages; /* what a stage's passes take times `pass`; NULL: 1 */
 };
 
 struct gh_pipeline_clock {

@@ -904,6 +904,15 @@ has "stage 3: slots 5 + 1, 10.3 MiB" "of each stage"
 returns 0 "and as JSON" slots.json --pp 4 --json
 has '"slots": [[8, 4], [8, 4], [7, 3], [5, 1]], "slot_bytes": [18582912, 18582912, 15985760, 10791456]}' \
     "in bytes"
+sed 's/"slots",/"slots", "embedding_slot_bytes": 7, "head_slot_bytes": 1000,/' \
+    slots.json > ends.json
+returns 0 "the ends of the model have some too" ends.json --pp 4 --json
+has '"slot_bytes": [18582968, 18582912, 15985760, 10792456]}' \
+    "in the first chunk of the first stage and the last of the last"
+returns 0 "as the shape of a V has them" ends.json --pp 4 --json \
+    --schedule dualpipev
+has '"slots": [[8, 1], [7, 2], [6, 3], [5, 4]], "slot_bytes": [16938240,' \
+    "both in the first stage"
 sed 's/, "slot_bytes": 500000//' slots.json > some.json
 returns 0 "a layer without it" some.json --pp 4
 grep -q "stage 3: slots 5 + 1\$" out
@@ -916,6 +925,10 @@ returns 0 "a schedule is read from a file" chunks.json --pp 2 --schedule v.txt
 has "pipeline, v.txt: 2 stages of 2 chunks, 1 microbatches: stages" \
     "with its sizes"
 has "stage 1: slots 1 + 1" "and its slots"
+returns 0 "stages may take times of their own" dense.json --pp 2 \
+    --microbatches 2 --stage-times 1,2
+has "stages are idle for 40.0 %, if a backward takes two forwards, at the times of stages that are given" \
+    "which is counted"
 returns 0 "zero bubble is known" dense.json --pp 4 --schedule zero-bubble
 has "stage 0: slots 4" "with its slots"
 returns 0 "dualpipev is known" chunks.json --pp 4 --schedule dualpipev
@@ -936,6 +949,10 @@ pipeline_fails()
     has "$sentence" "with a sentence"
 }
 pipeline_fails "give --pp too" --microbatches 8
+pipeline_fails "give --pp too" --stage-times 1,1
+pipeline_fails '--stage-times is "1,2": give a time above 0 for each of 4 stages' \
+    --pp 4 --stage-times 1,2
+pipeline_fails '--stage-times is "1,0": give' --pp 2 --stage-times 1,0
 pipeline_fails '--pp is "0": give 1 to 256' --pp 0
 pipeline_fails '--pp is "4x": give 1 to 256' --pp 4x
 pipeline_fails "--vpp is 3, and the layers described have 2 chunks" --pp 4 --vpp 3

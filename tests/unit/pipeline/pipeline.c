@@ -210,7 +210,7 @@ static void test_what_cannot_be_interleaved(void)
 
 static double bubble_of(struct gh_pipeline *pipeline, double send)
 {
-    const struct gh_pipeline_times times = { { 1, 2, 1, 1 }, send };
+    const struct gh_pipeline_times times = { { 1, 2, 1, 1 }, send, NULL };
     struct gh_pipeline_clock clock = { 0, 0 };
     double bubble = 1;
 
@@ -342,7 +342,7 @@ static void test_a_v_needs_no_sending_at_its_turn(void)
         "stages 2\nchunks 2\nmicrobatches 1\nplacement v\n"
         "0 forward 0 0\n1 forward 0 0\n1 forward 1 0\n0 forward 1 0\n"
         "0 backward 1 0\n1 backward 1 0\n1 backward 0 0\n0 backward 0 0\n";
-    const struct gh_pipeline_times times = { { 1, 1, 1, 1 }, 10 };
+    const struct gh_pipeline_times times = { { 1, 1, 1, 1 }, 10, NULL };
     struct gh_pipeline_clock clock = { 0, 0 };
     struct gh_pipeline *pipeline = NULL;
 
