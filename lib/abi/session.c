@@ -221,6 +221,7 @@ static gh_status open_capture(struct gh_session *session,
     const struct gh_capture_options options = {
         .enabled = env->enable != 0,
         .busy_fails = (desc->flags & GH_SESSION_BUSY_FAILS) != 0,
+        .strict = env->strict != 0,
         .legacy_threads = (desc->flags & GH_SESSION_LEGACY_THREADS) != 0,
         .check = (uint8_t)env->check,
         .timeout_s = env->timeout,

@@ -94,6 +94,11 @@ static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
             c->open.active = false;
             return status;
         }
+        if (c->options.strict) {
+            status = gh_message_strictly(c, err);
+            gh_flight_go_on(c, pass);
+            return status;
+        }
     }
     gh_flight_go_on(c, pass);
     return GH_OK;

@@ -11,6 +11,7 @@
 
 #include "messages/messages.h"
 
+#include "base/error.h"
 #include "messages/misfit.h"
 #include "pass/pass.h"
 
@@ -124,25 +125,71 @@ static bool describe_reason(const struct gh_capture *c, char *text,
     return true;
 }
 
-void gh_message_eager(struct gh_capture *c)
+/* "layer 3 attn..mlp forward, microbatch 2 of bank 4" */
+static void describe_pass(const struct gh_capture *c, char *text, size_t bytes)
 {
     const struct gh_bank *bank = c->open.bank;
-    char where[120], why[320];
+    char where[120];
+
+    gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], where,
+                   sizeof(where));
+    snprintf(text, bytes, "%s %s%s, microbatch %u%s%s", where,
+             gh_direction_names[c->open.direction],
+             c->open.variant == 0 ? "" : " (variant 1)", c->open.microbatch,
+             bank->number == 0 ? "" : " of ",
+             bank->number == 0 ? "" : gh_bank_describe(bank).text);
+}
+
+void gh_message_eager(struct gh_capture *c)
+{
+    char pass[320], why[320];
 
     if (was_logged(c, c->open.reason) ||
         !describe_reason(c, why, sizeof(why))) {
         return;
     }
     c->messages->reasons |= UINT32_C(1) << c->open.reason;
-    gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], where,
-                   sizeof(where));
+    describe_pass(c, pass, sizeof(pass));
     gh_log_line(c->options.log, GH_LOG_WARN,
-                "%s %s%s, microbatch %u%s%s, ran eagerly: %s; this is said "
-                "once",
-                where, gh_direction_names[c->open.direction],
-                c->open.variant == 0 ? "" : " (variant 1)",
-                c->open.microbatch, bank->number == 0 ? "" : " of ",
-                bank->number == 0 ? "" : gh_bank_describe(bank).text, why);
+                "%s, ran eagerly: %s; this is said once", pass, why);
+}
+
+/* The reasons for which nobody expects a graph. */
+static bool is_expected(gh_reason reason)
+{
+    switch (reason) {
+    case GH_REASON_NONE:
+    case GH_REASON_DISABLED:
+    case GH_REASON_PLAN:
+    case GH_REASON_WARMUP:
+    case GH_REASON_CHECK:
+    case GH_REASON_HOST_CAPTURE: /* the pass is in a graph of the host's */
+    case GH_REASON_FORWARD_ONLY:
+    case GH_REASON_EMPTY:
+    case GH_REASON_PAUSED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+gh_status gh_message_strictly(struct gh_capture *c, gh_error *err)
+{
+    char pass[320], why[320];
+
+    if (is_expected(c->open.reason)) {
+        return GH_OK;
+    }
+    gh_messages_log_noted(c);
+    describe_pass(c, pass, sizeof(pass));
+    if (!describe_reason(c, why, sizeof(why))) {
+        snprintf(why, sizeof(why),
+                 "its graph was given up (%s), and the log says why",
+                 gh_reason_name(c->open.reason));
+    }
+    return gh_fail(err, GH_ERR_UNSUPPORTED,
+                   "GRAPHHOOKS_STRICT is 1, and %s, ran eagerly: %.180s", pass,
+                   why);
 }
 
 void gh_message_no_step_ends(const struct gh_capture *c)

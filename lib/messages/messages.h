@@ -76,6 +76,9 @@ void gh_messages_end_step(struct gh_capture *c);
 /* Of the pass that is open and has run eagerly, unless that kind of
  * reason was logged before. */
 void gh_message_eager(struct gh_capture *c);
+/* With GRAPHHOOKS_STRICT: the same as an error, each time.  GH_OK: the pass has
+ * a graph, or none is expected of it. */
+gh_status gh_message_strictly(struct gh_capture *c, gh_error *err);
 /* Of a pass that the entry's graph cannot serve: noted for
  * gh_message_eager(). */
 void gh_message_misfit(struct gh_capture *c, const struct gh_entry *entry,

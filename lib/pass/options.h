@@ -32,6 +32,7 @@ enum gh_checking {
 struct gh_capture_options {
     bool enabled;
     bool busy_fails;
+    bool strict;         /* an eager pass is an error, see messages/eager.c */
     bool legacy_threads; /* they go on while a pass is recorded */
     uint8_t check; /* enum gh_checking */
     uint64_t check_every;

@@ -95,6 +95,12 @@ MEANINGS = {
         "Refuse new recordings from the n-th step after warmup on; 0: "
         "never.",
     ),
+    "strict": (
+        "0 or 1",
+        "0",
+        "1: a pass that runs eagerly is an error that says why, but for "
+        "warmup, evaluation, and what options or the plan leave out.",
+    ),
     "plugin_path": (
         "directories separated by colons",
         "none",

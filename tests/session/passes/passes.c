@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/toy.h"
+#include "support/toy/shared.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -298,6 +299,61 @@ static void test_freeze_refuses_late_recordings(void)
     finish(&toy, "freeze");
 }
 
+static void test_strict_makes_an_error_of_what_is_eager(void)
+{
+    static const char *const strict[] = { "GRAPHHOOKS_STRICT=1",
+                                          "GRAPHHOOKS_MAX_SLOTS=1",
+                                          "GRAPHHOOKS_LOG=off", NULL };
+    const struct toy_options options = {
+        .layers = 1, .elems = 64, .in_flight = 2, .environment = strict
+    };
+    const uint32_t counts[] = { 1, 1, 1 };
+    struct toy toy;
+
+    if (!trained(&toy, &options, counts, 3)) {
+        return;
+    }
+    is_int(toy_stats(&toy).replays, 4, "warmup is no error, nor is a graph");
+    is_status(toy_forward(&toy, 0), GH_OK, &toy.err, "nor is a slot");
+    is_status(toy_forward(&toy, 1), GH_ERR_UNSUPPORTED, &toy.err,
+              "a pass without one is");
+    ok(strstr(toy.err.text, "GRAPHHOOKS_STRICT is 1, and ") != NULL &&
+           strstr(toy.err.text,
+                  "forward, microbatch 1, ran eagerly: all slots were") != NULL,
+       "it says which and why: %s", toy.err.text);
+    is_status(toy_backward(&toy, 1), GH_ERR_UNSUPPORTED, &toy.err,
+              "so is its backward");
+    toy_expect(&toy, 1);
+    is_status(toy_backward(&toy, 0), GH_OK, &toy.err, "the session goes on");
+    toy_end_step(&toy);
+    toy_train(&toy, counts, 1);
+    is_int(toy_stats(&toy).replays, 4 + 2 + 2, "with graphs");
+    ok(toy_is_exact(&toy), "and what ran eagerly has run");
+    finish(&toy, "strict");
+}
+
+static void test_strict_says_what_is_frozen(void)
+{
+    static const char *const strict[] = { "GRAPHHOOKS_STRICT=1",
+                                          "GRAPHHOOKS_FREEZE=1",
+                                          "GRAPHHOOKS_LOG=off", NULL };
+    const struct toy_options options = {
+        .layers = 1, .elems = 64, .in_flight = 2, .environment = strict
+    };
+    const uint32_t counts[] = { 1, 1 };
+    struct toy toy;
+
+    if (!trained(&toy, &options, counts, 2)) {
+        return;
+    }
+    is_status(toy_forward(&toy, 0), GH_OK, &toy.err, "what was in time");
+    is_status(toy_forward(&toy, 1), GH_ERR_UNSUPPORTED, &toy.err,
+              "and what is recorded too late");
+    ok(strstr(toy.err.text, "GRAPHHOOKS_FREEZE refuses") != NULL, "says so: %s",
+       toy.err.text);
+    finish(&toy, "strict and frozen");
+}
+
 static void test_between_pre_and_post_warmup_all_is_eager(void)
 {
     const struct toy_options options = { .layers = 1, .elems = 64 };
@@ -464,6 +520,8 @@ int main(void)
     test_the_legacy_stream_is_recorded_elsewhere();
     test_the_environment_switches_a_host();
     test_freeze_refuses_late_recordings();
+    test_strict_makes_an_error_of_what_is_eager();
+    test_strict_says_what_is_frozen();
     test_between_pre_and_post_warmup_all_is_eager();
     test_check_compares_both_ways();
     test_forward_only_takes_nothing();

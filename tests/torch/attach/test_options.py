@@ -62,6 +62,37 @@ def test_recordings_are_frozen(pair):
     assert run.attached.stats()["slots"] >= 1
 
 
+@GRAIN
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_strict_lets_graphs_and_the_warmup_through(pair, monkeypatch, grain,
+                                                   how):
+    if how == "variable":
+        monkeypatch.setenv("GRAPHHOOKS_STRICT", "1")
+
+    def train(run):
+        run.steps()
+        with torch.no_grad():
+            run.note(run.loss())
+
+    pair(train, grain=grain, eager=["forward_only"],
+         **{"strict": True} if how == "option" else {})
+
+
+def test_strict_raises_where_a_call_is_eager(runs):
+    run = runs(grain="layer", strict=True, max_slots=1)
+    with pytest.raises(Error, match=r"would run eagerly \(busy\)"):
+        run.steps(in_flight=3)
+    assert run.attached.stats()["eager_calls"]["busy"] == 1
+
+
+def test_strict_says_why_a_layer_is_refused(runs):
+    run = runs(grain="layer", strict=True)
+    run.steps([1])
+    run.attached.segments[1].refuse("because")
+    with pytest.raises(Error, match=r"run eagerly \(refused\): because"):
+        run.steps([1])
+
+
 def test_a_trace_is_written(runs, tmp_path):
     path = tmp_path / "trace.json"
     run = runs(grain="layer", trace=str(path)).steps()

@@ -206,6 +206,7 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_NCCL=./libnccl.so.2",
         "GRAPHHOOKS_TIMEOUT=10",
         "GRAPHHOOKS_FREEZE=7",
+        "GRAPHHOOKS_STRICT=1",
         "GRAPHHOOKS_PLUGIN_PATH=/a:/b",
         "GRAPHHOOKS_OFFLOAD=core_attn,my_own",
         "GRAPHHOOKS_OFFLOAD_FRACTION=0.75",
@@ -245,6 +246,7 @@ static void test_values_are_taken(void)
     is_str(env.nccl, "./libnccl.so.2", "NCCL takes a path");
     is_int(env.timeout, 10, "TIMEOUT is taken");
     is_int(env.freeze, 7, "of two FREEZE the first counts, as for getenv");
+    is_int(env.strict, 1, "STRICT is taken");
     is_str(env.plugin_path, "/a:/b", "PLUGIN_PATH is taken");
     is_str(env.offload, "core_attn,my_own", "OFFLOAD is taken");
     ok(env.offload_fraction == 0.75, "OFFLOAD_FRACTION is taken");

@@ -79,6 +79,7 @@ class Evaluation(Owner):
         self.training = training
         self.device = training.device
         self.options, self.layers = training.options, training.layers
+        self.is_strict = training.is_strict
         self.captures, self.things = training.captures, training.things
         self.ranks, self.packed = training.ranks, training.packed
         self.segments: list = []

@@ -293,7 +293,8 @@ class Banks:
     def run_first(self, segment, bank: Bank) -> None:
         """A call whose signature is new runs eagerly, and others have been
         recorded."""
-        self.owner.count("input", segment.name, self._why_new(bank))
+        self.owner.count("input", segment.name, self._why_new(bank),
+                         is_first=True)
 
     def _why_new(self, bank: Bank) -> str | None:
         """Shapes are said to be many when they are; all else at once."""

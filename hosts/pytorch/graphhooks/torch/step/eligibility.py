@@ -25,7 +25,7 @@ def fit(segment, args, kwargs) -> tuple:
                               or owner.may_split(segment)):
             owner.step()  # which looks for hooks, and attaches anew
         if segment.refused is not None:
-            owner.count("refused")
+            owner.count("refused", segment.name)
             return None, None
     if not is_grad_enabled() or not trains(segment):
         owner.count("forward_only", segment.name, _why_eval(segment))
