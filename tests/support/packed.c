@@ -105,7 +105,8 @@ static CUdeviceptr result_at(uint32_t slot, uint32_t m)
            (slot == GH_SLOT_NONE ? 16 + m : slot) * (CUdeviceptr)FOUND_BYTES;
 }
 
-gh_decision packed_read(uint32_t m, CUstream stream, const gh_packed_buffers *b)
+gh_decision packed_read_across(uint32_t m, CUstream forward_on,
+                               CUstream backward_on, const gh_packed_buffers *b)
 {
     const gh_buffer inputs[] = { b->cu_seqlens, b->cu_seqlens_padded,
                                  b->max_seqlen, b->n_sequences };
@@ -114,8 +115,12 @@ gh_decision packed_read(uint32_t m, CUstream stream, const gh_packed_buffers *b)
     gh_status status;
 
     for (gh_direction way = GH_FORWARD; way <= GH_BACKWARD; way++) {
-        gh_pass pass = a_pass(0, way, m, stream, &io);
+        gh_pass pass = a_pass(
+            0, way, m, way == GH_FORWARD ? forward_on : backward_on, &io);
 
+        if (way == GH_BACKWARD && forward_on != backward_on) {
+            go_over(forward_on, backward_on);
+        }
         pass.bank = packed_bank;
         do {
             d = (gh_decision){ .struct_size = sizeof(d) };
@@ -143,6 +148,11 @@ gh_decision packed_read(uint32_t m, CUstream stream, const gh_packed_buffers *b)
         }
     }
     return forward;
+}
+
+gh_decision packed_read(uint32_t m, CUstream stream, const gh_packed_buffers *b)
+{
+    return packed_read_across(m, stream, stream, b);
 }
 
 static struct packed_found look(uint32_t slot, uint32_t m)

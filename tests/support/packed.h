@@ -40,6 +40,9 @@ void packed_copy(CUdeviceptr to, const gh_buffer *from, CUstream stream);
 /* A forward that reads all four, and its backward; its result is the slot's. */
 gh_decision packed_read(uint32_t m, CUstream stream,
                         const gh_packed_buffers *b);
+/* The same with the backward on another stream, which the host has wait. */
+gh_decision packed_read_across(uint32_t m, CUstream forward, CUstream backward,
+                               const gh_packed_buffers *b);
 /* A point: the slot's passes, or those of a microbatch without one, have read
  * what is wanted. */
 void packed_is_found(uint32_t slot, uint32_t m,

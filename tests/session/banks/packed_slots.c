@@ -44,6 +44,27 @@ static void test_microbatches_without_a_slot(void)
     packed_finish("without a slot");
 }
 
+/* The device is not waited for, so that only the library's waits keep the next
+ * step from writing while the backward of this one still reads. */
+static void test_a_backward_on_another_stream(void)
+{
+    static const int32_t a[] = { 3 }, b[] = { 4, 5 };
+    gh_packed_buffers in_slot, buffers;
+
+    if (!packed_begin((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    for (uint32_t step = 0; step < 3; step++) {
+        packed_set(0, toy.streams[0], 1, a, NULL, &in_slot);
+        packed_set(1, toy.streams[1], 2, b, NULL, &buffers);
+        is_int(buffers.slot, GH_SLOT_NONE, "a microbatch has no slot");
+        packed_read_across(1, toy.streams[1], toy.streams[2], &buffers);
+        packed_read(0, toy.streams[0], &in_slot);
+        gh_iteration_end(toy.session, NULL);
+    }
+    packed_finish("its backward is on another stream");
+}
+
 /* A schedule may give a microbatch its sequences while another one is still in
  * flight, and run it when that has gone. */
 static void test_a_slot_that_comes_too_late(void)
@@ -256,6 +277,7 @@ int main(void)
         return status;
     }
     test_microbatches_without_a_slot();
+    test_a_backward_on_another_stream();
     test_a_slot_that_comes_too_late();
     test_how_long_there_is_no_slot();
     test_evaluation();
