@@ -80,6 +80,9 @@ gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *words,
     for (uint32_t i = 0; i < comm->size; i++) {
         memcpy(all + (size_t)i * n, words, n * sizeof(*words));
     }
+    /* Nobody's: large numbers, whether as words or as times. */
+    memset(all + (size_t)comm->size * n, 0x7f,
+           sizeof(all) - (size_t)comm->size * n * sizeof(*all));
     if (changes != NULL) {
         changes(all + (size_t)OTHER * n, n);
     }
@@ -552,6 +555,8 @@ static void test_ends(void)
             is_status(gh_agree_on_check(&c, &err), GH_OK, &err,
                       "a comparison that is %s here, and %s there",
                       whole ? "equal" : "not", theirs ? "equal" : "not");
+            ok(strncmp(calls, "followa@7 gathera5 ", 19) == 0,
+               "is asked for behind the stream's work too");
             ok(was("has other numbers") == (whole && !theirs),
                "is given up if it was equal: %s", calls);
         }
@@ -567,6 +572,11 @@ static void test_ends(void)
     is_status(gh_agree_on_recording(&c, &err), GH_ERR_RANKS, &err,
               "a rank that cannot follow parts");
     ok(!was("gather"), "and asks nobody");
+    begin();
+    follows_fail = true;
+    is_status(gh_agree_on_check(&c, &err), GH_ERR_RANKS, &err,
+              "so does one that has compared a pass");
+    ok(!was("gather"), "which asks nobody either");
 }
 
 /* ---- GRAPHHOOKS_CHECK=ranks ---------------------------------------------- */
