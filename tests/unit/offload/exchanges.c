@@ -8,6 +8,7 @@
 
 #include "offload/decide/exchanges.h"
 #include "offload/decide/measured.h"
+#include "offload/decide/report.h"
 #include "tap/tap.h"
 
 #include <stdlib.h>
@@ -248,10 +249,29 @@ static void test_times_of_groups(void)
     end();
 }
 
+/* Nothing went back, so that this way has no rate of its own. */
+static void test_rates_that_are_told(void)
+{
+    struct gh_log informed = { GH_LOG_INFO, hear_line, NULL };
+    const struct gh_policy policy = { .in_flight = 1 };
+    const struct gh_profile profile = { .out_rate = 2000.0, .slowdown = -1.0 };
+
+    begin(NULL);
+    o->log = &informed;
+    o->forecast = (struct gh_forecast){ .without_ns = 100, .with_ns = 100 };
+    gh_report_decision(o, &policy, &profile);
+    ok(strstr(said, "the link has 2.0 GB/s out and 25.0 back") != NULL,
+       "a way without a rate of its own is told with the one that is taken "
+       "for it: %s",
+       said);
+    end();
+}
+
 int main(void)
 {
     test_more_than_is_measured();
     test_times_of_groups();
+    test_rates_that_are_told();
     test_stalls_of_launches();
     test_apart_from_copies();
     test_groups_that_slow_exchanges();
