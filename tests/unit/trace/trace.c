@@ -17,6 +17,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -710,6 +711,32 @@ static void test_no_room_for_a_number(void)
     gh_trace_close(a);
 }
 
+/* In the place of the C library's. */
+static int no_locks;
+
+int flock(int fd, int operation)
+{
+    if (no_locks != 0) {
+        errno = no_locks;
+        return -1;
+    }
+    return (int)syscall(SYS_flock, fd, operation);
+}
+
+static void test_a_file_system_without_locks(void)
+{
+    struct gh_trace *trace = NULL;
+
+    no_locks = ENOLCK;
+    is_status(
+        gh_trace_open(in_dir("unlocked.json"), &plan, &sink, &trace, &err),
+        GH_OK, &err, "a file that cannot be locked is traced to");
+    no_locks = 0;
+    is_str(trace != NULL ? gh_trace_path(trace) : "", in_dir("unlocked.json"),
+           "by its own name");
+    gh_trace_close(trace);
+}
+
 static void test_other_processes(void)
 {
     struct gh_trace *trace;
@@ -829,6 +856,7 @@ int main(void)
     test_a_process_of_many_sessions();
     test_names_without_an_ending();
     test_no_room_for_a_number();
+    test_a_file_system_without_locks();
     test_other_processes();
     test_a_forked_child();
     test_a_disk_that_fills_up();
