@@ -361,6 +361,18 @@ static void test_a_rule_in_little_room(void)
     ok(text[12] == 'x', "and nothing is written beyond");
 }
 
+static void test_a_value_in_little_room(void)
+{
+    char text[9] = "........";
+
+    text[8] = 'x';
+    is_str(gh_env_shown("abcdefgh", text, 8), "abcd...",
+           "a value is cut where there is no more room");
+    ok(text[8] == 'x', "and nothing of it is written beyond");
+    is_str(gh_env_shown("abcdefg", text, 8), "abcdefg",
+           "one that just fits is whole");
+}
+
 static void test_unknown_names_are_reported(void)
 {
     static const char *const known[] = {
@@ -630,6 +642,7 @@ int main(void)
     test_environment_wins_over_the_host_over_the_default();
     test_an_offer_as_long_as_it_may_be();
     test_a_rule_in_little_room();
+    test_a_value_in_little_room();
     test_unknown_names_are_reported();
     test_the_nearest_name();
     test_a_refused_word_of_a_list();
