@@ -124,6 +124,11 @@ static void test_a_pass_that_breaks_a_rule(void)
     many[0].flags = 1u << 7;
     enter_fails(&pass, GH_ERR_INVALID, "1 to 1024 of them",
                 "too many inputs, and a wrong one among them");
+    many[0].flags = 0;
+    many[GH_MAX_BUFFERS - 1].flags = 1u << 7;
+    pass.n_inputs = GH_MAX_BUFFERS;
+    enter_fails(&pass, GH_ERR_INVALID, "inputs[1023]: flags 0x80",
+                "a wrong one that is the last of as many as there may be");
     pass.n_inputs = 1;
     pass.inputs = &bad_tensor;
     enter_fails(&pass, GH_ERR_INVALID, "tensors up to", "an unknown tensor");
