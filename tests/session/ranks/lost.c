@@ -1035,6 +1035,32 @@ static void test_flags_differ(struct rank *r)
     sharer_close(&s);
 }
 
+/* Nor is the speed of the link, of which 0 says no more than no description. */
+static void test_links_differ(struct rank *r)
+{
+    const gh_offload_desc none = { .struct_size = sizeof(none) };
+    const gh_offload_desc slow = { .struct_size = sizeof(slow),
+                                   .link_mb_per_s = 5000 };
+    struct sharer_options options = { .environment = hasty,
+                                      .offload = is_odd(r) ? &none : NULL };
+    struct sharer s;
+    char words[80];
+
+    snprintf(words, sizeof(words),
+             "gh_offload_desc.link_mb_per_s is 5000 on rank %d, and 0 on",
+             r->n - 1);
+    if (sharer_open_alone(&s, r, &options)) {
+        says_int(r, sharer_join(&s), GH_OK, "no speed is the same: %.150s",
+                 s.err.text);
+    }
+    sharer_close(&s);
+    options.offload = is_odd(r) ? &slow : NULL;
+    if (sharer_open_alone(&s, r, &options)) {
+        refuses(&s, GH_ERR_CONFIG, words);
+    }
+    sharer_close(&s);
+}
+
 /* Of all ranks, besides their own of this test: of tests before it. */
 static uint64_t communicators_besides(struct rank *r)
 {
@@ -1410,6 +1436,7 @@ int main(void)
     static const struct ranks_test whole[] = {
         { "settings differ", test_settings_differ, false },
         { "flags differ", test_flags_differ, false },
+        { "links differ", test_links_differ, false },
         { "one number twice", test_one_number_twice, false },
         { "bad ranks", test_bad_ranks, false },
         { "ranks come late", test_ranks_come_late, false },

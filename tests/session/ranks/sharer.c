@@ -162,6 +162,7 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
     desc.driver = ranks_driver();
     desc.max_slots = SHARER_SLOTS;
     desc.flags = options->flags;
+    desc.offload = options->offload;
     desc.environment =
         options->environment != NULL ? options->environment : patient;
     status = gh_session_open(&desc, &s->session, &s->err);

@@ -15,6 +15,7 @@
 #define RANKS_SHARER_H
 
 #include <graphhooks.h>
+#include <graphhooks/offload.h>
 
 #include "tests/nccl/ranks.h"
 
@@ -31,6 +32,7 @@ extern const gh_host_services sharer_captures;
 struct sharer_options {
     const char *const *environment; /* NULL: waits 20 s for ranks */
     const gh_host_services *host;
+    const gh_offload_desc *offload;
     uint32_t flags;
     const char *layer; /* the name of each; NULL: it has none */
     bool alone;      /* says no ranks */
