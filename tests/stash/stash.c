@@ -268,8 +268,12 @@ static void test_reserve(struct rank *r)
          "a stash without pages only counts");
     says_int(r, (long long)stats_of(stash).most_bytes, 8 * PAGE_BYTES,
              "eight pages, which 60 rows need");
+    says_int(r, gh_stash_reserve(stash, 0, 100, &err), GH_OK,
+             "a budget may be exactly that");
+    says_int(r, (long long)stats_of(stash).bytes, 8 * PAGE_BYTES,
+             "and then has as many");
     says_int(r, gh_stash_reserve(stash, 0, 110, &err), GH_OK,
-             "a budget is made of that");
+             "or a tenth more");
     says_int(r, (long long)stats_of(stash).bytes, 9 * PAGE_BYTES,
              "in whole pages");
     fill(r, r->send, RANK_FLOATS, 3, 1);
