@@ -9,12 +9,15 @@ TEST_EXTENSIONS = .t
 T_LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) \
 	$(top_srcdir)/build-aux/tap-driver.sh
 # Programs of tests are made when they are to run: make check TESTS=... makes no
-# others.  Scripts, which take long, begin first.
-EXTRA_PROGRAMS = $(test_programs)
-CLEANFILES += $(test_programs) $(EXTRA_LTLIBRARIES)
-TESTS = $(dist_check_SCRIPTS) $(test_programs)
+# others.  What takes long begins first: one whose ranks wait for seconds, and
+# scripts.
+first_programs = tests/session/ranks/lost.t
+all_programs = $(first_programs) $(test_programs)
+EXTRA_PROGRAMS = $(all_programs)
+CLEANFILES += $(all_programs) $(EXTRA_LTLIBRARIES)
+TESTS = $(first_programs) $(dist_check_SCRIPTS) $(test_programs)
 build-tests: all
-	@$(MAKE) $(AM_MAKEFLAGS) $(test_programs)
+	@$(MAKE) $(AM_MAKEFLAGS) $(all_programs)
 .PHONY: build-tests
 AM_TESTS_ENVIRONMENT = \
 	for v in `env | sed -n 's/^\(GRAPHHOOKS_[A-Z0-9_]*\)=.*/\1/p'`; do \
@@ -53,13 +56,13 @@ print-tests:
 	@for test in $(TESTS); do echo "$$test"; done
 # For build-aux/mutate.py.
 print-programs:
-	@for test in $(test_programs); do echo "$$test"; done
+	@for test in $(all_programs); do echo "$$test"; done
 .PHONY: print-tests print-programs
 
 # The programs of tests that begin threads, as their sources say; but for one whose
 # ranks have a second for each point.
 print-threaded:
-	@for program in $(test_programs); do \
+	@for program in $(all_programs); do \
 	    if [ $$program != tests/exchange/drops.t ] && grep -qsE \
 	        'pthread_create|"tests/nccl/ranks\.h"|(sharer|trader)\.h"' \
 	        $(srcdir)/$${program%.t}.c; then echo "$$program"; fi; \
@@ -89,7 +92,7 @@ print-distfiles:
 # those that do the same again in another order or with another call that fails,
 # those that hold ranks to a second, and one that reads what nothing has written.
 check-valgrind: all
-	@tests=; for program in $(test_programs); do \
+	@tests=; for program in $(all_programs); do \
 	    case $$program in \
 	    tests/engine/* | tests/session/passes/unwritten.t) ;; \
 	    tests/session/ranks/lost.t | tests/session/ranks/faults.t) ;; \

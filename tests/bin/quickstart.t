@@ -27,6 +27,7 @@ program "$tree/configure" << 'EOF'
 #!/bin/sh
 echo configured >> "$STUBS/calls"
 printf 'all:\n\tcp $(STUBS)/gh-engine $(STUBS)/graphhooks .\n' > Makefile
+printf 'build-tests: all\n\techo built >> $(STUBS)/calls\n' >> Makefile
 printf 'clean:\n' >> Makefile
 printf 'check:\n\t$(STUBS)/tests\n' >> Makefile
 touch config.status
@@ -39,6 +40,7 @@ exit "${ENGINE_STATUS:-0}"
 EOF
 program "$STUBS/tests" << 'EOF'
 #!/bin/sh
+echo run >> "$STUBS/calls"
 mkdir -p tests/unit
 printf ':test-result: PASS\n:test-result: SKIP\n' > tests/one.trs
 sleep "${TESTS_WAIT:-0}"
@@ -157,6 +159,8 @@ TESTS_WAIT=3
 export TESTS_WAIT
 check
 ok $? "check ends well"
+[ "$(tail -n 2 "$STUBS/calls" | tr '\n' ' ')" = "built run " ]
+ok $? "and has built all tests before it runs one"
 grep -e ' tests/' "$scratch/out" > "$scratch/shown"
 [ "$(wc -l < "$scratch/shown")" -eq 2 ] &&
     grep -q '^quickstart: tests/one.t: 2; [0-9]* s$' "$scratch/shown" &&
