@@ -30,6 +30,8 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/api/issue.c \
 	softcuda/api/issue.h \
 	softcuda/api/collective_calls.c \
+	softcuda/api/mapping.c \
+	softcuda/api/mapping.h \
 	softcuda/api/memops.c \
 	softcuda/api/memops.h \
 	softcuda/api/memory.c \
@@ -50,6 +52,8 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/check/race.h \
 	softcuda/check/report.c \
 	softcuda/check/report.h \
+	softcuda/check/unmapped.c \
+	softcuda/check/unmapped.h \
 	softcuda/check/unwritten.c \
 	softcuda/check/unwritten.h \
 	softcuda/engine/alloc.c \
@@ -74,6 +78,8 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/engine/order.h \
 	softcuda/engine/peer.c \
 	softcuda/engine/peer.h \
+	softcuda/engine/ranges.c \
+	softcuda/engine/ranges.h \
 	softcuda/engine/run_queue.c \
 	softcuda/engine/run_queue.h \
 	softcuda/engine/run.c \

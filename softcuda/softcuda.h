@@ -87,6 +87,7 @@ typedef struct softcuda_counts {
     uint64_t prioritized; /* kernels so far that were issued to run before
                              others: on a stream of a priority below 0, or as
                              a node that was captured on one and has kept it */
+    uint64_t ranges; /* of addresses that are reserved */
 } softcuda_counts;
 
 /* The exported controls, for dlsym. */
@@ -104,6 +105,11 @@ typedef uint64_t softcuda_races_fn(uint64_t i, const char **text_p);
 
 /* The same for reads of memory that nothing has written. */
 typedef uint64_t softcuda_unwritten_fn(uint64_t i, const char **text_p);
+
+/* The same for work that uses reserved addresses to which no memory is mapped,
+ * or whose memory nobody was given access to.  The context is then broken, as
+ * after any other wild access. */
+typedef uint64_t softcuda_unmapped_fn(uint64_t i, const char **text_p);
 
 /* Gives these bytes, which must lie in one allocation, a name for the work that
  * is issued from now on, such as "layer 3, core_attn, tensor 1"; NULL takes the
@@ -148,7 +154,7 @@ typedef uint64_t softcuda_calls_fn(const char *entry);
 typedef const char *softcuda_entry_fn(uint32_t i);
 
 /* The symbols: softcuda_count, softcuda_configure, softcuda_races,
- * softcuda_unwritten, softcuda_discard, softcuda_label, softcuda_others,
+ * softcuda_unwritten, softcuda_unmapped, softcuda_discard, softcuda_label, softcuda_others,
  * softcuda_gather, softcuda_clock, softcuda_costs, softcuda_calls,
  * softcuda_entry. */
 

@@ -13,6 +13,7 @@
 #include "softcuda/api/settings.h"
 #include "softcuda/check/labels.h"
 #include "softcuda/check/race.h"
+#include "softcuda/check/unmapped.h"
 #include "softcuda/check/unwritten.h"
 #include "softcuda/engine/alloc.h"
 #include "softcuda/engine/context.h"
@@ -20,6 +21,7 @@
 #include "softcuda/engine/engine.h"
 #include "softcuda/engine/rendezvous.h"
 #include "softcuda/engine/order.h"
+#include "softcuda/engine/ranges.h"
 #include "softcuda/engine/run_queue.h"
 #include "softcuda/engine/soft.h"
 #include "softcuda/engine/wait.h"
@@ -35,6 +37,7 @@ SOFT_API softcuda_calls_fn softcuda_calls;
 SOFT_API softcuda_entry_fn softcuda_entry;
 SOFT_API softcuda_races_fn softcuda_races;
 SOFT_API softcuda_unwritten_fn softcuda_unwritten;
+SOFT_API softcuda_unmapped_fn softcuda_unmapped;
 SOFT_API softcuda_discard_fn softcuda_discard;
 SOFT_API softcuda_label_fn softcuda_label;
 SOFT_API softcuda_others_fn softcuda_others;
@@ -154,6 +157,7 @@ void softcuda_count(softcuda_counts *counts)
     counts->waits = soft.waits;
     counts->launches = soft.launches;
     counts->prioritized = soft.prioritized;
+    counts->ranges = range_count();
     soft_unlock();
 }
 
@@ -168,7 +172,8 @@ int softcuda_configure(const char *settings)
     set = (struct settings){ .devices = soft.set.devices,
                              .memory = soft.set.memory,
                              .races = true,
-                             .unwritten = true };
+                             .unwritten = true,
+                             .mapping = true };
     calls_fail_none();
     costs_default();
     if (!settings_take(&set, settings)) {
@@ -180,6 +185,7 @@ int softcuda_configure(const char *settings)
     seats_forget();
     lanes_forget();
     unwritten_forget_reports();
+    unmapped_forget_reports();
     labels_forget_reports();
     start_again(&set);
     soft_unlock();
@@ -238,6 +244,16 @@ uint64_t softcuda_unwritten(uint64_t i, const char **text_p)
 
     soft_lock();
     n = unwritten_read_report(i, text_p);
+    soft_unlock();
+    return n;
+}
+
+uint64_t softcuda_unmapped(uint64_t i, const char **text_p)
+{
+    uint64_t n;
+
+    soft_lock();
+    n = unmapped_read_report(i, text_p);
     soft_unlock();
     return n;
 }

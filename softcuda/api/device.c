@@ -103,6 +103,16 @@ static const struct attribute_row {
     { 97, 232448 }, /* shared bytes per block, on request */
 };
 
+/* Of which a setting says the value. */
+static const int *setting_of(CUdevice_attribute what)
+{
+    static const int values[] = { 0, 1 };
+
+    return what == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+               ? &values[soft.set.mapping]
+               : NULL;
+}
+
 CUresult dev_init(unsigned int flags)
 {
     if (flags != 0) {
@@ -199,6 +209,10 @@ CUresult dev_attribute(int *value_p, CUdevice_attribute what, CUdevice device)
     }
     if (!is_device(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (setting_of(what) != NULL) {
+        *value_p = *setting_of(what);
+        return CUDA_SUCCESS;
     }
     for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
         if (attributes[i].what == (int)what) {

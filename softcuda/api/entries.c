@@ -16,6 +16,7 @@
 #include "softcuda/api/graph.h"
 #include "softcuda/api/ipc.h"
 #include "softcuda/api/issue.h"
+#include "softcuda/api/mapping.h"
 #include "softcuda/api/memops.h"
 #include "softcuda/api/memory.h"
 #include "softcuda/api/module.h"
@@ -93,6 +94,33 @@ ENTRY(cuMemsetD8Async,
 ENTRY(cuMemsetD32Async,
       (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream),
       mem_set(dst, value, 4, count, stream))
+
+ENTRY(cuMemGetAllocationGranularity,
+      (size_t * p, const CUmemAllocationProp *prop,
+       CUmemAllocationGranularity_flags option),
+      vmm_granularity(p, prop, option))
+ENTRY(cuMemAddressReserve,
+      (CUdeviceptr * p, size_t bytes, size_t alignment, CUdeviceptr wish,
+       unsigned long long flags),
+      vmm_reserve(p, bytes, alignment, wish, flags))
+ENTRY(cuMemAddressFree, (CUdeviceptr address, size_t bytes),
+      vmm_unreserve(address, bytes))
+ENTRY(cuMemCreate,
+      (CUmemGenericAllocationHandle * p, size_t bytes,
+       const CUmemAllocationProp *prop, unsigned long long flags),
+      vmm_create(p, bytes, prop, flags))
+ENTRY(cuMemRelease, (CUmemGenericAllocationHandle handle),
+      vmm_release(handle))
+ENTRY(cuMemMap,
+      (CUdeviceptr address, size_t bytes, size_t offset,
+       CUmemGenericAllocationHandle handle, unsigned long long flags),
+      vmm_map(address, bytes, offset, handle, flags))
+ENTRY(cuMemUnmap, (CUdeviceptr address, size_t bytes),
+      vmm_unmap(address, bytes))
+ENTRY(cuMemSetAccess,
+      (CUdeviceptr address, size_t bytes, const CUmemAccessDesc *desc,
+       size_t count),
+      vmm_access(address, bytes, desc, count))
 
 ENTRY(cuDeviceCanAccessPeer, (int *p, CUdevice device, CUdevice peer),
       peer_can(p, device, peer))

@@ -49,7 +49,9 @@ static struct alloc *device_memory(CUdeviceptr address)
 {
     struct alloc *alloc = alloc_find((void *)(uintptr_t)address, 0);
 
-    return alloc != NULL && alloc->side == SIDE_DEVICE ? alloc : NULL;
+    return alloc != NULL && alloc->side == SIDE_DEVICE && alloc->backing == NULL
+               ? alloc
+               : NULL;
 }
 
 CUresult mem_range(CUdeviceptr *base_p, size_t *bytes_p, CUdeviceptr address)

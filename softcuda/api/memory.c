@@ -59,7 +59,8 @@ static CUresult give(uintptr_t base, enum side side)
 {
     struct alloc *alloc = alloc_find((void *)base, 0);
 
-    if (alloc == NULL || alloc->base != base || alloc->side != side) {
+    if (alloc == NULL || alloc->base != base || alloc->side != side ||
+        alloc->backing != NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     stream_run_ctx(alloc->ctx);

@@ -124,6 +124,8 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
         set->trace = n != 0;
     } else if (IS("PAGEABLE")) {
         set->pageable = n != 0;
+    } else if (IS("MAPPING")) {
+        set->mapping = n != 0;
     } else if (IS("PROCESSES")) {
         set->processes = n != 0;
     } else if (IS("MEMORY") && n != 0) {
@@ -141,7 +143,8 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
 static const char *const words[] = { "SEED",      "DROP_WAIT", "RACES",
                                      "UNWRITTEN", "TRACE",     "PAGEABLE",
                                      "MEMORY",    "DEVICES",   "FAIL",
-                                     "COSTS",     "PROCESSES", NULL };
+                                     "COSTS",     "PROCESSES", "MAPPING",
+                                     NULL };
 static const char *const wanted[] = {
     "a number; 0: the order of issue",
     "a number, of the wait that is dropped; 0: none",
@@ -153,6 +156,7 @@ static const char *const wanted[] = {
     "a number from 0 to 16",
     "entry:n[:code],..., such as cuGraphLaunch:3:2",
     "a file of costs, as doc/softcuda.md has them",
+    "0 or 1",
     "0 or 1",
 };
 _Static_assert(SOFT_MAX_DEVICES == 16, "as wanted[] has it");
@@ -204,7 +208,8 @@ struct settings settings_of_environment(void)
     struct settings set = { .devices = 1,
                             .memory = (uint64_t)16 << 30,
                             .races = true,
-                            .unwritten = true };
+                            .unwritten = true,
+                            .mapping = true };
 
     check_names();
     for (int i = 0; words[i] != NULL; i++) {

@@ -8,6 +8,7 @@
 
 #include "driver/driver.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -67,6 +68,8 @@ struct alloc {
     struct holes holes;
     uint32_t discards; /* of parts of it */
     uint32_t shared;   /* bits of the devices that have opened a handle of it */
+    struct backing *backing; /* what is mapped there; NULL: nothing is */
+    bool no_access;          /* it is mapped, and may not be used */
     uint64_t pattern;  /* of pinned memory: what it began with, see
                           pinned_pattern.c */
     struct labels labels;

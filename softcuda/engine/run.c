@@ -10,6 +10,7 @@
 
 #include "softcuda/check/labels.h"
 #include "softcuda/check/race.h"
+#include "softcuda/check/unmapped.h"
 #include "softcuda/check/unwritten.h"
 #include "softcuda/engine/alloc.h"
 #include "softcuda/engine/copiers.h"
@@ -108,8 +109,9 @@ static void touch_range(struct sink *sink, const void *address, size_t bytes,
     }
     sink->bytes += bytes;
     alloc = alloc_find(address, bytes);
-    if (alloc == NULL) {
-        sink->bad |= !pageable_too && !soft.set.pageable;
+    if (alloc == NULL || alloc->no_access) {
+        sink->bad |= unmapped_use(address, bytes, sink->op) ||
+                     (!pageable_too && !soft.set.pageable);
     } else {
         note(sink, alloc, address, bytes, what);
         if (soft.set.races) {

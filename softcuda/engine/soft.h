@@ -26,7 +26,7 @@
 
 struct settings {
     uint64_t seed, drop_wait, devices, memory;
-    bool races, unwritten, trace, pageable, processes;
+    bool races, unwritten, trace, pageable, processes, mapping;
 };
 
 struct vc;

@@ -55,6 +55,15 @@ static void test_sizes(void)
            "its value is at 16");
     is_int(offsetof(CUstreamBatchMemOpParams, waitValue.flags), 24,
            "and its flags are at 24");
+    is_int(sizeof(CUmemAllocationProp), 32, "CUmemAllocationProp is 32 bytes");
+    is_int(offsetof(CUmemAllocationProp, location), 8,
+           "its location is at 8");
+    is_int(sizeof(CUmemLocation), 8, "CUmemLocation is 8 bytes");
+    is_int(sizeof(CUmemAccessDesc), 12, "CUmemAccessDesc is 12 bytes");
+    is_int(sizeof(CUmemGenericAllocationHandle), 8,
+           "CUmemGenericAllocationHandle is 8 bytes");
+    is_int(sizeof(CUmemAllocationGranularity_flags), sizeof(int),
+           "CUmemAllocationGranularity_flags is an int wide");
     is_int(sizeof(CUdeviceptr), sizeof(unsigned long long),
            "CUdeviceptr is an unsigned long long wide");
     is_int(sizeof(CUdevice), sizeof(int), "CUdevice is an int wide");

@@ -36,6 +36,7 @@ bool controls_open(int *status_p)
     find("softcuda_configure", &soft.configure);
     find("softcuda_races", &soft.races);
     find("softcuda_unwritten", &soft.unwritten);
+    find("softcuda_unmapped", &soft.unmapped);
     find("softcuda_discard", &soft.discard);
     find("softcuda_gather", &soft.gather);
     find("softcuda_label", &soft.label);

@@ -14,6 +14,7 @@ struct controls {
     softcuda_configure_fn *configure;
     softcuda_races_fn *races;
     softcuda_unwritten_fn *unwritten;
+    softcuda_unmapped_fn *unmapped;
     softcuda_discard_fn *discard;
     softcuda_label_fn *label;
     softcuda_others_fn *others;

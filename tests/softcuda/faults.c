@@ -30,7 +30,20 @@ static struct {
     CUgraph graph;
     CUgraphExec exec;
     CUipcMemHandle handle;
+    CUdeviceptr range;
+    CUmemGenericAllocationHandle memory;
 } o;
+
+static const CUmemAllocationProp prop = {
+    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+    .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 }
+};
+static const CUmemAccessDesc access_desc = {
+    .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 },
+    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+};
+
+#define GRANULE ((size_t)2 << 20)
 
 static void nothing(void *user)
 {
@@ -68,6 +81,14 @@ static CUresult end_nothing(void)
     CALL(cuMemFree, (o.device)) \
     CALL(cuMemAllocHost, (&o.host, 64)) \
     CALL(cuMemFreeHost, (o.host)) \
+    CALL(cuMemGetAllocationGranularity, (&o.a, &prop, 0)) \
+    CALL(cuMemAddressReserve, (&o.range, GRANULE, 0, 0, 0)) \
+    CALL(cuMemCreate, (&o.memory, GRANULE, &prop, 0)) \
+    CALL(cuMemMap, (o.range, GRANULE, 0, o.memory, 0)) \
+    CALL(cuMemSetAccess, (o.range, GRANULE, &access_desc, 1)) \
+    CALL(cuMemUnmap, (o.range, GRANULE)) \
+    CALL(cuMemRelease, (o.memory)) \
+    CALL(cuMemAddressFree, (o.range, GRANULE)) \
     CALL(cuDeviceCanAccessPeer, (&o.number, 0, 1)) \
     CALL(cuCtxEnablePeerAccess, (o.second, 0)) \
     CALL(cuCtxDisablePeerAccess, (o.second)) \

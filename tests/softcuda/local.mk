@@ -15,6 +15,7 @@ driver_programs = \
 	tests/driver/check_header.t \
 	tests/driver/graphs.t \
 	tests/driver/kernels.t \
+	tests/driver/mapping.t \
 	tests/driver/memory.t \
 	tests/driver/peers.t \
 	tests/driver/streams_events.t \
@@ -27,6 +28,7 @@ tests_driver_check_header_t_LDADD = libtap.la
 tests_driver_graphs_t_LDADD = libcontract.la
 tests_driver_kernels_t_LDADD = libcontract.la
 tests_driver_batches_t_LDADD = libcontract.la
+tests_driver_mapping_t_LDADD = libcontract.la
 tests_driver_memory_t_LDADD = libcontract.la
 tests_driver_peers_t_LDADD = libcontract.la
 tests_driver_streams_events_t_LDADD = libcontract.la
@@ -43,6 +45,7 @@ softcuda_programs = \
 	tests/softcuda/faults.t \
 	tests/softcuda/labels.t \
 	tests/softcuda/lookup.t \
+	tests/softcuda/mapping.t \
 	tests/softcuda/rendezvous.t \
 	tests/softcuda/oracle.t \
 	tests/softcuda/order.t \
@@ -61,6 +64,7 @@ tests_softcuda_environment_t_LDADD = libcontract.la
 tests_softcuda_faults_t_LDADD = libcontract.la
 tests_softcuda_labels_t_LDADD = libcontract.la
 tests_softcuda_lookup_t_LDADD = libcontract.la
+tests_softcuda_mapping_t_LDADD = libcontract.la
 tests_softcuda_rendezvous_t_LDADD = libcontract.la
 tests_softcuda_oracle_t_LDADD = libcontract.la
 tests_softcuda_order_t_LDADD = libcontract.la
