@@ -14,6 +14,7 @@ dist_doc_DATA = \
 	doc/hello.cu \
 	doc/hosts-c.md \
 	doc/banks.md \
+	doc/memory.md \
 	doc/offload.md \
 	doc/overlap.md \
 	doc/pipelines.md \

@@ -11,6 +11,7 @@
 #include <graphhooks/host.h>
 #include <graphhooks/layer.h>
 #include <graphhooks/loader.h>
+#include <graphhooks/memory.h>
 #include <graphhooks/model.h>
 #include <graphhooks/offload.h>
 #include <graphhooks/overlap.h>

@@ -12,6 +12,7 @@ graphhooksinclude_HEADERS = \
 	include/graphhooks/host.h \
 	include/graphhooks/layer.h \
 	include/graphhooks/loader.h \
+	include/graphhooks/memory.h \
 	include/graphhooks/model.h \
 	include/graphhooks/offload.h \
 	include/graphhooks/overlap.h \

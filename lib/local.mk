@@ -8,6 +8,7 @@ libcore_la_SOURCES = \
 	lib/abi/borders.c \
 	lib/abi/layer.c \
 	lib/abi/loader.c \
+	lib/abi/memory.c \
 	lib/abi/all_ranks.c \
 	lib/abi/all_ranks.h \
 	lib/abi/bank.c \
@@ -52,6 +53,8 @@ libcore_la_SOURCES = \
 	lib/family/resolve.c \
 	lib/family/shape.c \
 	lib/family/table.c \
+	lib/memory/arena.c \
+	lib/memory/arena.h \
 	lib/memory/memory.c \
 	lib/memory/memory.h \
 	lib/memory/numa.c \
@@ -176,6 +179,7 @@ libcore_la_SOURCES = \
 	lib/capture/services.c \
 	lib/capture/services.h \
 	lib/capture/stats.c \
+	lib/capture/suspend.c \
 	lib/messages/eager.c \
 	lib/messages/messages.c \
 	lib/messages/messages.h \
@@ -232,6 +236,7 @@ libcore_la_SOURCES = \
 	lib/device/device.h \
 	lib/device/graph.c \
 	lib/device/kernels.c \
+	lib/device/mapping.c \
 	lib/device/memory.c \
 	lib/device/other.c \
 	lib/device/private.h \

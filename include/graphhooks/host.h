@@ -150,7 +150,7 @@ typedef struct gh_host_services {
      * It is called from gh_layer_enter, gh_layer_exit, gh_layer_cancel,
      * gh_flush_delayed or gh_iteration_end, once they find that the copy has
      * ended, and from gh_offload_commit and gh_offload_release.  Only
-     * gh_session_close waits for copies.  A commit in a recording calls it
+     * gh_session_close and gh_session_suspend wait for copies.  A commit in a recording calls it
      * while the stream is captured: the host then gives the memory back to the
      * pool that serves the recording, and calls nothing that a capture forbids.
      * Default: groups of the host's are copied to memory of the library's. */

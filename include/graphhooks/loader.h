@@ -20,6 +20,7 @@
 #include <graphhooks/border.h>
 #include <graphhooks/exchange.h>
 #include <graphhooks/layer.h>
+#include <graphhooks/memory.h>
 #include <graphhooks/model.h>
 #include <graphhooks/offload.h>
 #include <graphhooks/overlap.h>
@@ -126,6 +127,10 @@ typedef struct gh_api {
     gh_status (*stash_end_step)(gh_stash *, void *, uint32_t *, gh_error *);
     gh_status (*stash_get_stats)(const gh_stash *, gh_stash_stats *,
                                  gh_error *);
+    gh_status (*session_suspend)(gh_session *, gh_error *);
+    gh_status (*session_resume)(gh_session *, gh_error *);
+    gh_status (*memory_get_stats)(const gh_session *, gh_memory_stats *,
+                                  gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

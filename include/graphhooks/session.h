@@ -43,7 +43,12 @@ enum {
      * With this flag it is a non-blocking stream: other threads are not
      * disturbed, but work that the pass itself issues on the legacy stream is
      * missing from the graph, and nothing reports it but GRAPHHOOKS_CHECK. */
-    GH_SESSION_LEGACY_THREADS = 1u << 3
+    GH_SESSION_LEGACY_THREADS = 1u << 3,
+    /* since 0.6 */
+    GH_SESSION_SUSPENDS = 1u << 4 /* gh_session_suspend() may be called: the
+                                     session's device memory lies at addresses
+                                     that are reserved, in regions of 2 to
+                                     32 MiB (graphhooks/memory.h) */
 };
 
 /* gh_session_desc.capabilities.  Since 0.3. */

@@ -82,6 +82,9 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .stash_pop = gh_stash_pop,
         .stash_end_step = gh_stash_end_step,
         .stash_get_stats = gh_stash_get_stats,
+        .session_suspend = gh_session_suspend,
+        .session_resume = gh_session_resume,
+        .memory_get_stats = gh_memory_get_stats,
     };
 
     if (api_p == NULL) {

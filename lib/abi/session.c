@@ -223,6 +223,7 @@ static gh_status open_capture(struct gh_session *session,
         .busy_fails = (desc->flags & GH_SESSION_BUSY_FAILS) != 0,
         .strict = env->strict != 0,
         .legacy_threads = (desc->flags & GH_SESSION_LEGACY_THREADS) != 0,
+        .suspends = (desc->flags & GH_SESSION_SUSPENDS) != 0,
         .check = (uint8_t)env->check,
         .timeout_s = env->timeout,
         .check_every = env->check_every,
@@ -477,7 +478,7 @@ void gh_session_close(gh_session *session)
                     "session stays open: close it after the run");
         return;
     }
-    if (session->gate.open == NULL) {
+    if (session->gate.open == NULL && !session->suspended) {
         gh_log_line(&session->log, GH_LOG_WARN,
                     "gh_session_close: called from a function of the host's, so "
                     "the session stays open: close it where the library has "
@@ -499,6 +500,12 @@ gh_status gh_session_refuse(const gh_session *session, const char *call,
     }
     if (session->capture == NULL) {
         return gh_fail(err, GH_ERR_STATE, "%s: the session is closed", call);
+    }
+    if (session->suspended) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "%s: the session is suspended: call gh_session_resume "
+                       "first",
+                       call);
     }
     return gh_fail(err, GH_ERR_STATE,
                    "%s: called from a function of the host's: call hooks where "

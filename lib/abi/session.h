@@ -49,6 +49,7 @@ struct gh_session {
     bool holds_groups; /* the host saves groups, and may offload none */
     struct gh_offload_options offload;
     struct gh_offload_names *names; /* of the host's own modules */
+    bool suspended; /* the gate is closed until it is resumed */
 };
 
 /* Says why the session cannot be used: it is NULL or closed, or a function of

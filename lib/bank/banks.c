@@ -222,6 +222,15 @@ void gh_banks_stop(struct gh_banks *banks)
     }
 }
 
+void gh_banks_forget_writers(struct gh_banks *banks)
+{
+    for (size_t i = 0; i < n_shelves(banks); i++) {
+        for (uint32_t b = 0; b < banks->shelves[i].n; b++) {
+            banks->shelves[i].blocks[b]->writer = NULL;
+        }
+    }
+}
+
 const struct gh_bank *gh_banks_whose(const struct gh_banks *banks,
                                      const struct gh_entry *entry)
 {

@@ -53,6 +53,9 @@ void gh_banks_evict(struct gh_banks *banks, struct gh_bank *bank,
  * Nothing is launched any more. */
 void gh_banks_stop(struct gh_banks *banks);
 
+/* What the blocks of all shelves held is lost. */
+void gh_banks_forget_writers(struct gh_banks *banks);
+
 /* The bank that the entry belongs to. */
 const struct gh_bank *gh_banks_whose(const struct gh_banks *banks,
                                      const struct gh_entry *entry);

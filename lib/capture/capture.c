@@ -52,6 +52,25 @@ static gh_status find_fates(struct gh_capture *c, gh_error *err)
     return GH_OK;
 }
 
+/* A device that cannot map memory has it from cuMemAlloc, and the session is
+ * not suspended. */
+static void open_arena(struct gh_capture *c)
+{
+    struct gh_device_before before;
+    gh_error why;
+
+    if (!c->options.suspends || c->dev == NULL ||
+        c->options.host.device_alloc != NULL) {
+        return;
+    }
+    before = gh_device_enter(c->dev);
+    if (gh_arena_open(&c->memory.arena, c->dev, &why) != GH_OK) {
+        gh_log_line(c->options.log, GH_LOG_INFO,
+                    "the session cannot be suspended: %s", why.text);
+    }
+    gh_device_leave(c->dev, before);
+}
+
 gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
                             const struct gh_capture_options *options,
                             struct gh_capture **capture_p, gh_error *err)
@@ -74,6 +93,7 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->timing.until = 1;
     c->counts.enters = 1;
 
+    open_arena(c);
     status = find_fates(c, err);
     if (status != GH_OK) {
         goto err_capture;

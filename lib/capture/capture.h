@@ -15,6 +15,7 @@
 #include <graphhooks/aux.h>
 #include <graphhooks/bank.h>
 #include <graphhooks/border.h>
+#include <graphhooks/memory.h>
 #include <graphhooks/offload.h>
 #include <graphhooks/ranks.h>
 
@@ -67,6 +68,14 @@ bool gh_capture_count_bank(const struct gh_capture *capture, uint32_t bank,
 gh_status gh_capture_set_packed(struct gh_capture *capture,
                                 const gh_packed *packed,
                                 gh_packed_buffers *buffers, gh_error *err);
+
+/* suspend.c; nothing of the capture is called in between but what counts, and
+ * gh_capture_destroy(). */
+gh_status gh_capture_suspend(struct gh_capture *capture, gh_error *err);
+gh_status gh_capture_wake(struct gh_capture *capture, gh_error *err);
+/* All of gh_memory_stats but its struct_size. */
+void gh_capture_count_memory(const struct gh_capture *capture,
+                             gh_memory_stats *stats);
 
 /* Gives the other ranks up. */
 gh_status gh_capture_abort_ranks(struct gh_capture *capture, const char *why,

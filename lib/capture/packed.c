@@ -149,6 +149,16 @@ static gh_status take_slotless(struct gh_capture *c, void *stream,
     return status;
 }
 
+bool gh_packed_are_set(const struct gh_capture *c)
+{
+    const struct gh_slotless *l = c->slotless.first;
+
+    while (l != NULL && !l->busy) {
+        l = l->next;
+    }
+    return l != NULL;
+}
+
 void gh_packed_end_step(struct gh_capture *c)
 {
     for (struct gh_slotless *l = c->slotless.first; l != NULL; l = l->next) {

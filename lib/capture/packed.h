@@ -12,6 +12,8 @@
 
 #include <graphhooks/layer.h>
 
+#include <stdbool.h>
+
 struct gh_bank;
 struct gh_capture;
 struct gh_slotless;
@@ -20,6 +22,8 @@ struct gh_slotless;
 gh_status gh_packed_refuse_none(const gh_pass *pass,
                                 const struct gh_bank *bank, gh_error *err);
 
+/* Whether a microbatch without a slot has arrays in this step. */
+bool gh_packed_are_set(const struct gh_capture *c);
 /* Frees the arrays of microbatches without a slot for the next step, which
  * waits for the streams that have read them. */
 void gh_packed_end_step(struct gh_capture *c);

@@ -77,6 +77,20 @@ void gh_device_leave(struct gh_device *dev, struct gh_device_before before);
 gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
                           void **address_p, gh_error *err);
 void gh_device_free(struct gh_device *dev, void *address);
+/* Addresses without memory, and memory that is mapped to them, in multiples of
+ * the granule.  GH_ERR_UNSUPPORTED: the device has no such thing. */
+gh_status gh_device_granule(struct gh_device *dev, uint64_t *bytes_p,
+                            gh_error *err);
+gh_status gh_device_reserve(struct gh_device *dev, uint64_t bytes,
+                            void **address_p, gh_error *err);
+/* Nothing is mapped there. */
+void gh_device_unreserve(struct gh_device *dev, void *address, uint64_t bytes);
+gh_status gh_device_map(struct gh_device *dev, void *address, uint64_t bytes,
+                        gh_error *err);
+/* What gh_device_map() has mapped.  No work uses it: the driver does not
+ * wait. */
+gh_status gh_device_unmap(struct gh_device *dev, void *address, uint64_t bytes,
+                          gh_error *err);
 gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
                          uint64_t bytes, void *stream, gh_error *err);
 gh_status gh_device_zero(struct gh_device *dev, void *address, uint64_t bytes,

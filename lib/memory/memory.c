@@ -126,9 +126,8 @@ void gh_memory_keep(struct gh_memory *m, void *address, uint64_t bytes)
     gh_device_free(m->streams->dev, address);
 }
 
-void gh_memory_close(struct gh_memory *m)
+static void free_held(struct gh_memory *m)
 {
-    forget(m);
     while (m->held != NULL) {
         struct gh_held *held = m->held;
 
@@ -138,21 +137,48 @@ void gh_memory_close(struct gh_memory *m)
     }
 }
 
+void gh_memory_trim(struct gh_memory *m)
+{
+    if (!gh_memory_holds(m)) {
+        free_held(m);
+    }
+}
+
+void gh_memory_close(struct gh_memory *m)
+{
+    forget(m);
+    free_held(m);
+    gh_arena_close(&m->arena);
+}
+
 /* ---- all of it ----------------------------------------------------------- */
+
+static gh_status alloc(struct gh_memory *m, uint64_t bytes, void **address_p,
+                       gh_error *err)
+{
+    if (m->host->device_alloc != NULL) {
+        return alloc_of_host(m->host, bytes, address_p, err);
+    }
+    return gh_arena_is_open(&m->arena)
+               ? gh_arena_alloc(&m->arena, bytes, address_p, err)
+               : gh_device_alloc(m->streams->dev, bytes, address_p, err);
+}
 
 gh_status gh_memory_alloc(struct gh_memory *m, uint64_t bytes, void **address_p,
                           gh_error *err)
 {
     gh_status status;
 
-    /* The host must get back only what it has lent. */
-    *address_p = m->host->device_alloc == NULL ? take_held(m, bytes) : NULL;
+    /* The host must get back only what it has lent, and the arena only what is
+     * its own. */
+    *address_p =
+        m->host->device_alloc == NULL && !gh_arena_is_open(&m->arena)
+            ? take_held(m, bytes)
+            : NULL;
     if (*address_p != NULL) {
         return GH_OK;
     }
-    status = m->host->device_alloc != NULL
-                 ? alloc_of_host(m->host, bytes, address_p, err)
-                 : gh_device_alloc(m->streams->dev, bytes, address_p, err);
+    status = alloc(m, bytes, address_p, err);
     if (status == GH_OK) {
         m->bytes += bytes;
     }
@@ -169,7 +195,7 @@ void gh_memory_free(struct gh_memory *m, void *address, uint64_t bytes)
     if (address == NULL) {
         return;
     }
-    if (m->host->device_free == NULL) {
+    if (m->host->device_free == NULL && !gh_arena_is_open(&m->arena)) {
         if (!gh_memory_holds(m) || !hold(m, address, bytes)) {
             free_by_driver(m, address, bytes);
         }
@@ -177,7 +203,11 @@ void gh_memory_free(struct gh_memory *m, void *address, uint64_t bytes)
     }
     m->bytes -= bytes;
     /* cuMemFree waits for work that uses the memory.  A host's function need
-     * not, so wait here. */
+     * not, nor does the arena, so wait here. */
     gh_streams_quiesce(m->streams);
-    m->host->device_free(m->host->user, address, bytes);
+    if (m->host->device_free != NULL) {
+        m->host->device_free(m->host->user, address, bytes);
+    } else {
+        gh_arena_free(&m->arena, address, bytes, gh_memory_holds(m));
+    }
 }

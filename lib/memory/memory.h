@@ -12,6 +12,10 @@
  *
  * What the host lends goes back to the host at once.
  *
+ * If `arena` is open, memory comes from there instead of cuMemAlloc, so that it
+ * can be given back and taken again at the same addresses.  What is freed goes
+ * back to the arena.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef GH_MEMORY_MEMORY_H
@@ -19,6 +23,7 @@
 
 #include <graphhooks/host.h>
 
+#include "memory/arena.h"
 #include "order/streams.h"
 
 #include <stdbool.h>
@@ -30,6 +35,7 @@ struct gh_memory {
     uint64_t bytes;                   /* bytes allocated now */
     bool holds;
     struct gh_held *held;
+    struct gh_arena arena;
     struct gh_memory *next_open; /* of the process */
 };
 
@@ -52,7 +58,9 @@ bool gh_memory_holds(const struct gh_memory *memory);
 void gh_memory_open(struct gh_memory *memory);
 /* Holds memory of gh_device_alloc() in any case. */
 void gh_memory_keep(struct gh_memory *memory, void *address, uint64_t bytes);
-/* Frees what is held, and ends gh_memory_open(). */
+/* Frees what is held, if that may be freed now. */
+void gh_memory_trim(struct gh_memory *memory);
+/* Frees what is held and the arena, and ends gh_memory_open(). */
 void gh_memory_close(struct gh_memory *memory);
 
 #endif

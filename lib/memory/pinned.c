@@ -258,6 +258,33 @@ void gh_pinned_trim(struct gh_pinned *pinned, uint64_t bytes, uint64_t keep)
     free_marked(pinned);
 }
 
+uint64_t gh_pinned_suspend(struct gh_pinned *pinned)
+{
+    uint64_t bytes = 0;
+
+    for (struct gh_pinned_block *b = pinned->newest; b != NULL; b = b->older) {
+        if (b->address != NULL) {
+            gh_device_host_free(pinned->dev, b->address);
+            b->address = NULL;
+            bytes += b->bytes;
+        }
+    }
+    return bytes;
+}
+
+gh_status gh_pinned_resume(struct gh_pinned *pinned, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    for (struct gh_pinned_block *b = pinned->newest;
+         b != NULL && status == GH_OK; b = b->older) {
+        if (b->address == NULL) {
+            status = alloc_near(pinned, b->bytes, &b->address, err);
+        }
+    }
+    return status;
+}
+
 gh_status gh_pinned_wait(const struct gh_pinned *pinned,
                          struct gh_pinned_block *block, void *stream,
                          gh_error *err)

@@ -17,7 +17,7 @@
 #include "device/device.h"
 
 struct gh_pinned_block {
-    void *address;
+    void *address; /* NULL: suspended */
     uint64_t bytes;
     void *copied;                 /* an event, after the last copy */
     bool used;                    /* `copied` has been recorded */
@@ -66,6 +66,12 @@ void gh_pinned_trim(struct gh_pinned *pinned, uint64_t bytes, uint64_t keep);
 /* GH_ERR_NO_MEMORY if so many blocks of the size cannot be taken now. */
 gh_status gh_pinned_ask(const struct gh_pinned *pinned, uint64_t bytes,
                         uint32_t n, gh_error *err);
+/* Gives the driver the memory of all blocks, which nobody has and no copy uses,
+ * and returns how many bytes that were.  The blocks stay. */
+uint64_t gh_pinned_suspend(struct gh_pinned *pinned);
+/* Takes memory for blocks that have none.  It may have another address than
+ * before.  If it fails, some may have memory: call it again. */
+gh_status gh_pinned_resume(struct gh_pinned *pinned, gh_error *err);
 /* The bytes that all blocks may have: the limit, or what there was when the
  * driver refused more.  UINT64_MAX: nothing is known. */
 uint64_t gh_pinned_room(const struct gh_pinned *pinned);

@@ -82,6 +82,40 @@ static uint32_t for_each_live(struct gh_offload *o,
     return n;
 }
 
+static const struct gh_instance *live_of(const struct gh_offload *o,
+                                         const struct gh_group *group)
+{
+    const struct gh_instance *i = group->slotless;
+
+    for (uint32_t s = 0; s < o->table.max_slots; s++) {
+        if (gh_instance_is_live(&group->of_slot[s])) {
+            return &group->of_slot[s];
+        }
+    }
+    while (i != NULL && !gh_instance_is_live(i)) {
+        i = i->next;
+    }
+    return i;
+}
+
+gh_status gh_offload_check_idle(const struct gh_offload *o, gh_error *err)
+{
+    for (uint32_t g = 0; g < o->table.n_groups; g++) {
+        const struct gh_group *group = o->table.groups[g];
+        const struct gh_instance *i = live_of(o, group);
+
+        if (i != NULL) {
+            return gh_fail(err, GH_ERR_STATE,
+                           "gh_session_suspend: %s of microbatch %u is saved "
+                           "and not released: run its backward first, or end "
+                           "the step with gh_iteration_end",
+                           gh_group_name(o, group->layer, group->module).text,
+                           i->microbatch);
+        }
+    }
+    return GH_OK;
+}
+
 static void end_loan(struct gh_offload *o, struct gh_instance *i,
                      uint64_t unused)
 {

@@ -57,6 +57,10 @@ gh_status gh_offload_flush(struct gh_offload *offload, gh_error *err);
 /* The step is over: the first one decides what goes. */
 gh_status gh_offload_end_step(struct gh_offload *offload, gh_error *err);
 
+/* GH_ERR_STATE with the first group that is saved and not released. */
+gh_status gh_offload_check_idle(const struct gh_offload *offload,
+                                gh_error *err);
+
 void gh_offload_count(const struct gh_offload *offload,
                       gh_offload_stats *stats);
 

@@ -34,6 +34,7 @@ struct gh_capture_options {
     bool busy_fails;
     bool strict;         /* an eager pass is an error, see messages/eager.c */
     bool legacy_threads; /* they go on while a pass is recorded */
+    bool suspends; /* addresses of memory are reserved */
     uint8_t check; /* enum gh_checking */
     uint64_t check_every;
     uint32_t timeout_s; /* that other ranks are waited for */

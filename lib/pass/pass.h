@@ -89,6 +89,11 @@ struct gh_capture {
         uint64_t outputs, bytes; /* that were compared */
     } check;                     /* GRAPHHOOKS_CHECK */
     struct gh_messages *messages;
+    struct {
+        bool now;
+        uint64_t device_given, pinned_given; /* the last time */
+        uint64_t times, suspend_ns, resume_ns;
+    } suspend;
 };
 
 /* Whether the host captures the open pass's stream.  The driver is asked

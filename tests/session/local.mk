@@ -69,6 +69,7 @@ test_programs += \
 	tests/session/passes/no_exit.t \
 	tests/session/passes/host_capture.t \
 	tests/session/passes/stack.t \
+	tests/session/passes/suspend.t \
 	tests/session/passes/unwritten.t \
 	tests/session/passes/variants.t \
 	tests/session/passes/prepare.t \
@@ -95,6 +96,7 @@ test_programs += \
 	tests/session/offload/offload.t \
 	tests/session/offload/auto.t \
 	tests/session/offload/declare.t \
+	tests/session/offload/suspend.t \
 	tests/session/offload/faults.t \
 	tests/session/offload/hand.t \
 	tests/session/offload/order.t \

@@ -189,4 +189,6 @@ const struct hook hooks[HOOKS] = {
     { "gh_ranks_wait", try_wait },
     { "gh_ranks_abort", try_abort },
     { "gh_overlap_run", try_overlap },
+    { "gh_session_suspend", gh_session_suspend },
+    { "gh_session_resume", gh_session_resume },
 };

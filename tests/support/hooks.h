@@ -16,7 +16,7 @@ struct hook {
     gh_status (*call)(gh_session *session, gh_error *why);
 };
 
-#define HOOKS 21
+#define HOOKS 23
 extern const struct hook hooks[HOOKS];
 
 extern gh_pass hooks_pass; /* what gh_layer_exit() is given */

@@ -64,7 +64,10 @@ static uint64_t may_leave(const struct sweep *s, const char *entry)
         strstr(entry, "Unload") != NULL || strstr(entry, "Release") != NULL ||
         (s->options->modules > 0 && strstr(entry, "EndCapture") != NULL);
 
-    return frees ? (s->six_in_turn ? 6 : 1) : 0;
+    /* A region that stays mapped, and its addresses. */
+    return strstr(entry, "cuMemUnmap") != NULL ? (s->six_in_turn ? 12 : 2)
+           : frees                             ? (s->six_in_turn ? 6 : 1)
+                                               : 0;
 }
 
 static void sweep_entry(const struct sweep *s, const char *entry)

@@ -97,6 +97,9 @@ struct toy_options {
     uint32_t flags; /* of gh_session_desc */
     enum toy_wgrad wgrad;
     uint32_t wgrad_lag; /* LATER: how many microbatches later */
+    uint32_t suspends; /* by this seed the session is suspended, and resumed,
+                          after some backwards and steps, where it may be; 0:
+                          never */
     uint32_t warmup_steps;
 
     uint32_t modules;        /* groups of a layer; 0: it does not offload */
@@ -201,6 +204,8 @@ struct toy {
     uint64_t calls;     /* to graphhooks/offload.h, in this step */
     bool mode_fails;    /* was told to: the thread may keep the library's mode */
     const char *at_end; /* toy_configure() as the step ends; NULL: nothing */
+    uint32_t noise;     /* of `suspends` */
+    uint64_t suspended, awake; /* times that it was, and that it could not */
     bool stopped;       /* by the watch */
     bool has_added;     /* a backward of this step to a sum */
     gh_error err;       /* of the last call that failed */
@@ -266,6 +271,8 @@ bool toy_configure(struct toy *toy, const char *settings);
 uint64_t toy_races(struct toy *toy);
 /* Reads of what nothing had written; the text of the first, or NULL. */
 uint64_t toy_unwritten(struct toy *toy, const char **text_p);
+/* The same of uses of addresses that have no memory. */
+uint64_t toy_unmapped(struct toy *toy, const char **text_p);
 softcuda_counts toy_counts(struct toy *toy);
 /* What of them a host has to give back. */
 uint64_t toy_objects(const softcuda_counts *counts);

@@ -15,6 +15,7 @@ test_programs += \
 	tests/unit/plan/traits.t \
 	tests/unit/capture/offloads.t \
 	tests/unit/capture/packed.t \
+	tests/unit/capture/suspend.t \
 	tests/unit/ranks/ranks.t \
 	tests/unit/pass/slots.t \
 	tests/unit/pipeline/pipeline.t \
@@ -29,6 +30,7 @@ test_programs += \
 	tests/unit/comm/comm.t \
 	tests/unit/exchange/exchange.t \
 	tests/unit/comm/thread_barrier.t \
+	tests/unit/memory/arena.t \
 	tests/unit/memory/held.t \
 	tests/unit/memory/pinned.t \
 	tests/unit/device/batch.t \
@@ -90,6 +92,7 @@ tests_unit_capture_offloads_t_LDADD = $(core_test_libs)
 tests_unit_capture_packed_t_SOURCES = tests/unit/capture/packed.c $(fake_device)
 tests_unit_capture_packed_t_LDFLAGS = $(fake_ldflags)
 tests_unit_capture_packed_t_LDADD = $(core_test_libs)
+tests_unit_capture_suspend_t_LDADD = libtoy.la $(core_test_libs)
 tests_unit_ranks_ranks_t_SOURCES = tests/unit/ranks/ranks.c $(fake_device)
 tests_unit_ranks_ranks_t_LDFLAGS = $(fake_ldflags)
 tests_unit_ranks_ranks_t_LDADD = $(core_test_libs)
@@ -97,6 +100,10 @@ tests_unit_pass_slots_t_LDADD = $(core_test_libs)
 tests_unit_device_spans_t_LDADD = $(core_test_libs)
 tests_unit_memory_numa_t_LDADD = $(core_test_libs)
 soft_memory = tests/unit/memory/soft.c tests/unit/memory/soft.h
+tests_unit_memory_arena_t_SOURCES = tests/unit/memory/arena.c $(soft_memory) \
+	$(host_memory)
+tests_unit_memory_arena_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
+tests_unit_memory_arena_t_LDADD = $(core_test_libs)
 tests_unit_memory_held_t_SOURCES = tests/unit/memory/held.c $(soft_memory) \
 	$(host_memory)
 tests_unit_memory_held_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)

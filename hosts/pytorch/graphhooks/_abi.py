@@ -206,6 +206,7 @@ GH_SESSION_BUSY_FAILS = 1 << 0
 GH_SESSION_EP_OVERLAP = 1 << 1
 GH_SESSION_DELAY_WGRAD = 1 << 2
 GH_SESSION_LEGACY_THREADS = 1 << 3
+GH_SESSION_SUSPENDS = 1 << 4
 GH_CAN_PARTS = 1 << 0
 GH_CAN_LAYERS = 1 << 1
 GH_CAN_CHUNKS = 1 << 2
@@ -825,6 +826,24 @@ class gh_stash_stats(Structure):
     ]
 
 
+# ---- memory.h --------------------------------------------------------------
+
+
+class gh_memory_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("suspended", c_uint32),
+        ("device_bytes", c_uint64),
+        ("pinned_bytes", c_uint64),
+        ("lent_bytes", c_uint64),
+        ("device_given", c_uint64),
+        ("pinned_given", c_uint64),
+        ("suspends", c_uint64),
+        ("suspend_ns", c_uint64),
+        ("resume_ns", c_uint64),
+    ]
+
+
 # ---- loader.h --------------------------------------------------------------
 
 _session = c_void_p
@@ -945,6 +964,9 @@ class gh_api(Structure):
         ("stash_pop", _call(_stash, POINTER(gh_stash_op))),
         ("stash_end_step", _call(_stash, c_void_p, POINTER(c_uint32))),
         ("stash_get_stats", _call(_stash, POINTER(gh_stash_stats))),
+        ("session_suspend", _call(_session)),
+        ("session_resume", _call(_session)),
+        ("memory_get_stats", _call(_session, POINTER(gh_memory_stats))),
     ]
 
 

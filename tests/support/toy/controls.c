@@ -40,6 +40,15 @@ uint64_t toy_unwritten(struct toy *toy, const char **text_p)
     return unwritten != NULL ? unwritten(0, text_p) : 0;
 }
 
+uint64_t toy_unmapped(struct toy *toy, const char **text_p)
+{
+    softcuda_unmapped_fn *unmapped =
+        (softcuda_unmapped_fn *)toy_control(toy, "softcuda_unmapped");
+
+    *text_p = NULL;
+    return unmapped != NULL ? unmapped(0, text_p) : 0;
+}
+
 softcuda_counts toy_counts(struct toy *toy)
 {
     softcuda_count_fn *count =
@@ -56,7 +65,7 @@ uint64_t toy_objects(const softcuda_counts *c)
 {
     return c->device_allocations + c->host_allocations + c->streams +
            c->events + c->graphs + c->execs + c->modules +
-           c->contexts_retained + c->captures;
+           c->contexts_retained + c->captures + c->ranges;
 }
 
 uint64_t toy_calls(struct toy *toy, const char *entry)

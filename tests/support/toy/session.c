@@ -69,7 +69,7 @@ gh_status toy_attach(struct toy *toy)
         toy_model(o->layer != NULL ? *o->layer : plain, o->layers, o->chunks);
     const gh_session_desc desc = {
         .struct_size = sizeof(desc),
-        .flags = o->flags,
+        .flags = o->flags | (o->suspends != 0 ? GH_SESSION_SUSPENDS : 0),
         .model = model,
         .host = o->own ? &toy->host : o->host,
         .driver = toy_driver(),
@@ -87,6 +87,7 @@ gh_status toy_attach(struct toy *toy)
         toy->host.struct_size = sizeof(toy->host);
         toy->host.released = o->unlent ? NULL : lender_take_back;
     }
+    toy->noise = o->suspends;
     status = gh_session_open(&desc, &toy->session, &toy->err);
     gh_model_destroy(model);
     toy->n_segments = status == GH_OK

@@ -97,6 +97,30 @@ static gh_status wgrad_later(struct toy *toy, uint32_t m)
     return status;
 }
 
+/* Suspends the session, now and then, and resumes it. */
+static gh_status rest(struct toy *toy)
+{
+    gh_status status;
+
+    if (toy->session == NULL || toy->options.suspends == 0) {
+        return GH_OK;
+    }
+    toy->noise = toy->noise * 1664525u + 1013904223u;
+    if ((toy->noise >> 16) % 3 != 0) {
+        return GH_OK;
+    }
+    status = gh_session_suspend(toy->session, &toy->err);
+    if (status == GH_ERR_STATE) {
+        toy->awake++;
+        return GH_OK;
+    }
+    if (status == GH_OK) {
+        toy->suspended++;
+        status = gh_session_resume(toy->session, &toy->err);
+    }
+    return status;
+}
+
 /* Whose weight gradients are due after the backward of microbatch `m`. */
 static gh_status wgrads_due(struct toy *toy, uint32_t m, bool last)
 {
@@ -182,6 +206,9 @@ static gh_status step_first_first(struct toy *toy, uint32_t microbatches)
                 status =
                     wgrads_due(toy, i - ahead, i - ahead == microbatches - 1);
             }
+            if (status == GH_OK) {
+                status = rest(toy);
+            }
         }
         if (status == GH_OK && i < microbatches) {
             status = toy_forward(toy, i);
@@ -205,7 +232,7 @@ gh_status toy_end_step(struct toy *toy)
         !TOY_CALL(toy, cuCtxSynchronize, ())) {
         status = GH_ERR_DEVICE;
     }
-    return status;
+    return status == GH_OK ? rest(toy) : status;
 }
 
 gh_status toy_step(struct toy *toy, uint32_t microbatches)

@@ -26,7 +26,8 @@
     slot(exchange_release_window) slot(plan_slots) \
     slot(stash_create) slot(stash_destroy) \
     slot(stash_add) slot(stash_reserve) slot(stash_push) slot(stash_pop) \
-    slot(stash_end_step) slot(stash_get_stats)
+    slot(stash_end_step) slot(stash_get_stats) \
+    slot(session_suspend) slot(session_resume) slot(memory_get_stats)
 
 static void test_the_table(void)
 {
