@@ -58,6 +58,7 @@ libengine_la_SOURCES = \
 	hosts/engine/step/host.c \
 	hosts/engine/step/host.h \
 	hosts/engine/step/host_banks.c \
+	hosts/engine/step/host_suspend.c \
 	hosts/engine/step/library.c \
 	hosts/engine/step/library.h \
 	hosts/engine/step/failure_pipe.c \

@@ -69,5 +69,6 @@ dist_check_SCRIPTS += \
 	tests/engine/pipeline.t \
 	tests/engine/ranks.t \
 	tests/engine/slots.t \
-	tests/engine/stash.t
+	tests/engine/stash.t \
+	tests/engine/suspend.t
 EXTRA_DIST += tests/engine/several.sh

@@ -113,6 +113,8 @@ static const struct row table[] = {
       "experts' rows in pages: N % of what the first step needs, or BYTES" },
     { "--stash-spill", KIND_BYTES, RUN(spill_bytes), 0, 0, "BYTES",
       "pinned memory of the host for pages that the stash lacks" },
+    { "--suspend", KIND_INT, RUN(suspend), 1, 1000000, "SEED",
+      "give the library's memory back now and then, by this seed, and resume" },
     { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",

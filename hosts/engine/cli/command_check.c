@@ -312,6 +312,17 @@ static int check_stash(const struct command *command, char *text,
     return 0;
 }
 
+static int check_suspend(const struct command *command, char *text,
+                         size_t text_bytes)
+{
+    if (command->options.suspend == 0 || command_has_graph(command)) {
+        return 0;
+    }
+    snprintf(text, text_bytes,
+             "--suspend is for the modes with graphs; add graph to --compare");
+    return -1;
+}
+
 int command_check(const struct command *command, char *text, size_t text_bytes)
 {
     const struct options *options = &command->options;
@@ -357,7 +368,8 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
         check_cp(command, text, text_bytes) != 0 ||
         check_model(command, text, text_bytes) != 0 ||
         check_experts(command, text, text_bytes) != 0 ||
-        check_stash(command, text, text_bytes) != 0) {
+        check_stash(command, text, text_bytes) != 0 ||
+        check_suspend(command, text, text_bytes) != 0) {
         return -1;
     }
     return command_check_ep(command, text, text_bytes) == 0

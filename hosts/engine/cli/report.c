@@ -212,6 +212,21 @@ static void print_stash(const struct result *result)
     }
 }
 
+static void print_suspends(const struct result *result)
+{
+    const gh_memory_stats *memory = &result->memory;
+
+    if (memory->struct_size != 0) {
+        printf("%s: suspended %" PRIu64 " times; the last time gave back %.1f "
+               "MiB of device and %.1f of pinned memory in %.2f ms, and the "
+               "resume took %.2f ms\n",
+               mode_name(result->mode), memory->suspends,
+               mib(memory->device_given), mib(memory->pinned_given),
+               (double)memory->suspend_ns / 1e6,
+               (double)memory->resume_ns / 1e6);
+    }
+}
+
 const char *report_exchange_kind(gh_exchange_kind kind)
 {
     static const char *const names[] = { "unknown",
@@ -380,6 +395,7 @@ static void print_remarks(const struct command *command,
         }
         print_offload(&results[i]);
         print_stash(&results[i]);
+        print_suspends(&results[i]);
         if (stats->checks != 0) {
             printf("%s: %" PRIu64 " passes were run both ways; checks that "
                    "failed: %" PRIu64 "\n",

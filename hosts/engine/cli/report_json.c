@@ -171,6 +171,19 @@ static void write_overlap(struct json *json, const gh_overlap_stats *overlap)
     json_end(json, '}');
 }
 
+static void write_memory(struct json *json, const gh_memory_stats *memory)
+{
+    json_begin(json, "memory", '{');
+    json_count(json, "device_bytes", memory->device_bytes);
+    json_count(json, "pinned_bytes", memory->pinned_bytes);
+    json_count(json, "device_given", memory->device_given);
+    json_count(json, "pinned_given", memory->pinned_given);
+    json_count(json, "suspends", memory->suspends);
+    json_count(json, "suspend_ns", memory->suspend_ns);
+    json_count(json, "resume_ns", memory->resume_ns);
+    json_end(json, '}');
+}
+
 static void write_stash(struct json *json, const gh_stash_stats *stash)
 {
     json_begin(json, "stash", '{');
@@ -229,6 +242,9 @@ static void write_mode(struct json *json, const struct options *options,
         }
         if (result->stash.struct_size != 0) {
             write_stash(json, &result->stash);
+        }
+        if (result->memory.struct_size != 0) {
+            write_memory(json, &result->memory);
         }
         json_counts(json, "chunk_slots", result->slots, result->n_chunks);
         json_counts(json, "chunk_slots_used", result->slots_used,

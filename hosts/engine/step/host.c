@@ -212,7 +212,8 @@ static int open_session(struct host *host, enum mode mode, bool dry,
             .scope = options->scope,
             .granularity = options->granularity,
             .flags = (trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0) |
-                     (trainer->overlaps ? GH_SESSION_EP_OVERLAP : 0),
+                     (trainer->overlaps ? GH_SESSION_EP_OVERLAP : 0) |
+                     (options->suspend != 0 ? GH_SESSION_SUSPENDS : 0),
             .max_slots = most_slots(host),
             .environment = host->environment.strings,
             .host = dry ? &silent : NULL,
@@ -234,6 +235,14 @@ static int open_session(struct host *host, enum mode mode, bool dry,
 
 static int check_library(struct host *host)
 {
+    if (host->trainer->options->suspend != 0 &&
+        !GH_HAS(host->gh, gh_api, memory_get_stats)) {
+        snprintf(host->error, sizeof(host->error),
+                 "--library %s: it has no gh_session_suspend, which --suspend "
+                 "needs; take 0.6 or later",
+                 host->trainer->options->library);
+        return -1;
+    }
     if (!host->trainer->overlaps ||
         GH_HAS(host->gh, gh_api, overlap_get_stats)) {
         return 0;
@@ -378,6 +387,7 @@ static struct host *open_host(struct trainer *trainer, enum mode mode,
         goto err_host;
     }
     host->gh = host->library.gh;
+    host->noise = (uint32_t)trainer->options->suspend;
     if (environment_make(&host->environment, trainer->options, mode, dry) !=
         0) {
         snprintf(error, error_bytes, "out of memory");

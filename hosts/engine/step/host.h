@@ -52,6 +52,7 @@ struct host {
     int shape;        /* of the current pass */
     bool hook_failed; /* a call of offload.h failed in this pass */
     uint64_t wgrad_replays;
+    uint32_t noise;        /* of host_rest() */
     gh_overlap_stats pair; /* of the last run of two chunks */
     char error[512];
     struct environment environment;
@@ -95,6 +96,9 @@ int host_begin_step(struct host *host, const int *in_flight);
  * that of `slot`.  Returns 0, or -1: dev->error. */
 int host_make_sets(struct host *host, uint32_t slot);
 int host_end_step(struct host *host);
+/* With options.suspend: suspends the session, if nothing is in flight, now and
+ * then, and resumes it.  Called after a backward, and after a step. */
+int host_rest(struct host *host, bool step_ended);
 
 /* How many slots of a chunk are in use, and the device memory of their sets. */
 uint32_t host_slots_used(const struct host *host, int chunk);
@@ -103,6 +107,8 @@ uint64_t host_slot_bytes(const struct host *host, int chunk);
 int host_stats(struct host *host, gh_stats *stats);
 /* struct_size is 0 if nothing is offloaded. */
 int host_offload_stats(struct host *host, gh_offload_stats *stats);
+/* struct_size is 0 without options.suspend. */
+void host_memory_stats(const struct host *host, gh_memory_stats *stats);
 /* Passes that ran eagerly, by gh_reason; 0 for a number that is no reason. */
 void host_reasons(struct host *host, uint64_t *counts, gh_reason n);
 /* How many of gh_stats' replays were of passes_wgrad(). */

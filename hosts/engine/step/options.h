@@ -83,6 +83,8 @@ struct options {
     uint64_t stash_bytes; /* of pages on each rank; or 0, and */
     uint32_t stash_percent; /* of what the first step needs */
     uint64_t spill_bytes;   /* pinned, for pages that it lacks; 0: none */
+    int suspend; /* the session is suspended and resumed, by this seed; 0: it
+                    is not */
     bool no_family; /* the library knows layers only by their kinds */
 };
 

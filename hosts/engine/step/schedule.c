@@ -129,6 +129,11 @@ static void optimize(const struct trainer *trainer, int count)
     optimizer_step(&trainer->model, &queue, options->lr, options->warmup);
 }
 
+static int rest(struct trainer *trainer, bool step_ended)
+{
+    return trainer->host != NULL ? host_rest(trainer->host, step_ended) : 0;
+}
+
 /* Issues all forwards and backwards, one after the other. */
 static int issue_all(struct trainer *trainer, int count)
 {
@@ -137,7 +142,8 @@ static int issue_all(struct trainer *trainer, int count)
 
     for (int i = 0; i < count; i++) {
         if (i - oldest == in_flight &&
-            backward_and_wgrad(trainer, oldest++) != 0) {
+            (backward_and_wgrad(trainer, oldest++) != 0 ||
+             rest(trainer, false) != 0)) {
             return -1;
         }
         if (microbatch_forward(trainer, i) != 0) {
@@ -145,7 +151,8 @@ static int issue_all(struct trainer *trainer, int count)
         }
     }
     while (oldest < count) {
-        if (backward_and_wgrad(trainer, oldest++) != 0) {
+        if (backward_and_wgrad(trainer, oldest++) != 0 ||
+            rest(trainer, false) != 0) {
             return -1;
         }
     }
@@ -238,7 +245,8 @@ int schedule_step(struct trainer *trainer, int count)
         return -1;
     }
     optimize(trainer, count);
-    if (trainer->host != NULL && hosted && host_end_step(trainer->host) != 0) {
+    if (trainer->host != NULL && hosted &&
+        (host_end_step(trainer->host) != 0 || rest(trainer, true) != 0)) {
         return -1;
     }
     return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;

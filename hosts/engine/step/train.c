@@ -376,6 +376,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             }
             result->reason_name = host_reason_names(trainer->host);
             host_reasons(trainer->host, result->eager, MAX_REASONS);
+            host_memory_stats(trainer->host, &result->memory);
             note_slots(trainer, result);
             result->has_stats = true;
             result->wgrad_replays = host_wgrad_replays(trainer->host);

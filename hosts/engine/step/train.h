@@ -26,6 +26,7 @@
 #include "step/text.h"
 
 #include <graphhooks/exchange.h>
+#include <graphhooks/memory.h>
 #include <graphhooks/offload.h>
 #include <graphhooks/overlap.h>
 #include <graphhooks/session.h>
@@ -58,6 +59,7 @@ struct result {
                                             those in graphs are not counted */
     gh_exchange_stats exchange; /* struct_size 0: they are the engine's own */
     gh_stash_stats stash;       /* struct_size 0: there is none */
+    gh_memory_stats memory;     /* struct_size 0: it is not suspended */
     int n_chunks; /* of the stage; 0: no graphs */
     uint64_t slots[MAX_CHUNKS];      /* that the schedule needs */
     uint64_t slots_used[MAX_CHUNKS]; /* that have sets */
