@@ -100,8 +100,8 @@ def test_the_wheel_carries_the_library_and_what_belongs_to_it(wheel):
         f"{lib}/graphhooks/libgraphhooks-softcuda.so",
         *(f"{lib}/graphhooks/{family}.so" for family in FAMILIES),
     } <= names
-    modules = {f"graphhooks/{p.name}"
-               for p in (PACKAGE / "graphhooks").glob("*.py")}  # fmt: skip
+    modules = {str(path.relative_to(PACKAGE))
+               for path in (PACKAGE / "graphhooks").rglob("*.py")}  # fmt: skip
     assert modules <= names
 
 
