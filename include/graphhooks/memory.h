@@ -38,34 +38,39 @@ GH_BEGIN_DECLS
  * pass or its step has ended, and no group of gh_offload_save() waits for its
  * release.  The host's own work that reads memory of the session's, such as
  * gh_decision.inputs, has ended or is on a stream that passes have used.
- * Where banks have ranks, each rank suspends between the same passes; where
- * those are threads of one process, none resumes before all have suspended.
+ * Where banks have ranks, all of them call this between the same passes: all
+ * suspend, or none does.  Where threads of one process are ranks that the
+ * library does not know, none resumes before all have suspended.
  *
  * Until gh_session_resume() every call but those that count and
  * gh_session_close() returns GH_ERR_STATE.
  *
  * @return GH_OK; GH_ERR_STATE when something is in flight, which the text
- *         names, or when the host captures one of its streams;
- *         GH_ERR_UNSUPPORTED for a session without GH_SESSION_SUSPENDS, or
+ *         names, when the host captures one of its streams, or when another
+ *         rank cannot; GH_ERR_UNSUPPORTED for a session without GH_SESSION_SUSPENDS, or
  *         where the device cannot map memory to reserved addresses;
- *         GH_ERR_DEVICE; GH_ERR_RANKS.  After an error the session has its
- *         memory, and goes on.
+ *         GH_ERR_DEVICE; GH_ERR_RANKS.  After any other error the session has
+ *         its memory, and goes on.
  *
  * Blocks: until the work that the session's streams have now has ended, copies
- * of offload included.  Calls gh_host_services.released.  Since: 0.6.
+ * of offload included, and all ranks have called it.  Calls
+ * gh_host_services.released.  Since: 0.6.
  */
 GH_API gh_status gh_session_suspend(gh_session *session, gh_error *err);
 
 /**
  * Take memory for a suspended session, at the addresses that its graphs hold.
  * Its content is not that of before: a host that keeps data of its own in
- * gh_decision.inputs writes it again.
+ * gh_decision.inputs writes it again.  Where banks have ranks, all call it: all
+ * resume, or none does.
  *
  * @return GH_OK; GH_ERR_STATE for a session that is not suspended;
  *         GH_ERR_NO_MEMORY or GH_ERR_DEVICE: the session has no memory, and is
- *         suspended still; call it again once there is memory.
+ *         suspended still, as are the other ranks; call it again once there
+ *         is memory; GH_ERR_RANKS.
  *
- * Blocks: while the driver allocates.  Since: 0.6.
+ * Blocks: while the driver allocates, and until all ranks have called it.
+ * Since: 0.6.
  */
 GH_API gh_status gh_session_resume(gh_session *session, gh_error *err);
 

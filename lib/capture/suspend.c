@@ -20,6 +20,7 @@
 #include "offload/offload.h"
 #include "pass/pass.h"
 #include "plan/kinds.h"
+#include "ranks/collect.h"
 #include "ranks/ranks.h"
 
 /* ---- what is in flight --------------------------------------------------- */
@@ -89,13 +90,16 @@ static gh_status check_idle(const struct gh_capture *c, gh_error *err)
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* After a resume that has failed. */
+/* After a resume that has failed, here or on another rank. */
 static void give_back(struct gh_capture *c)
 {
+    struct gh_device_before before = gh_device_enter(c->dev);
+
     if (c->offload != NULL) {
         (void)gh_pinned_suspend(&c->offload->pinned);
     }
     (void)gh_arena_unmap(&c->memory.arena, NULL);
+    gh_device_leave(c->dev, before);
 }
 
 static gh_status take_all(struct gh_capture *c, gh_error *err)
@@ -129,6 +133,8 @@ static gh_status give_all(struct gh_capture *c, gh_error *err)
     const uint64_t mapped = c->memory.arena.mapped;
     gh_status status;
 
+    /* Also of what is taken again at once, the content is lost. */
+    gh_banks_forget_writers(&c->banks);
     /* It has no address that a graph knows. */
     c->suspend.device_given = 0;
     if (!gh_memory_holds(&c->memory)) {
@@ -196,6 +202,49 @@ static gh_status suspend(struct gh_capture *c, gh_error *err)
     return status;
 }
 
+/* All ranks do it, or none.  `status` is this one's own, whose text is
+ * written. */
+static gh_status meet(struct gh_capture *c, gh_status status, bool resumes,
+                      gh_error *err)
+{
+    uint32_t rank;
+    gh_error why;
+    const gh_status met =
+        gh_rank_collect_rest(c, resumes, status != GH_OK, &rank, &why);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (met != GH_OK) {
+        return gh_fail(err, met, "%s", why.text);
+    }
+    return rank == GH_NO_RANK
+               ? GH_OK
+               : gh_fail(err, resumes ? GH_ERR_NO_MEMORY : GH_ERR_STATE,
+                         "gh_session_%s: rank %u cannot, and its own text says "
+                         "why: no rank has; call it again on all ranks",
+                         resumes ? "resume" : "suspend", rank);
+}
+
+/* The second meeting: a rank that has resumed may issue work that waits for the
+ * others, and where they are threads, memory is freed only once that has ended.
+ * Memory that is gone meanwhile leaves this rank suspended. */
+static gh_status suspend_together(struct gh_capture *c, gh_error *err)
+{
+    const gh_status own = suspend(c, err);
+    gh_status status = own;
+
+    if (c->ranks.first == NULL || c->ranks.lost) {
+        return status;
+    }
+    status = meet(c, own, false, err);
+    if (own == GH_OK && status != GH_OK && !c->ranks.lost &&
+        take_all(c, NULL) != GH_OK) {
+        return GH_OK;
+    }
+    return status;
+}
+
 gh_status gh_capture_suspend(struct gh_capture *c, gh_error *err)
 {
     const uint64_t start = gh_now_ns();
@@ -204,13 +253,15 @@ gh_status gh_capture_suspend(struct gh_capture *c, gh_error *err)
     if (status == GH_OK) {
         status = check_idle(c, err);
     }
+    if (c->ranks.first != NULL && !c->ranks.lost) {
+        status = meet(c, status, false, err);
+    }
     if (status == GH_OK && c->dev != NULL) {
-        status = suspend(c, err);
+        status = suspend_together(c, err);
     }
     if (status != GH_OK) {
         return status;
     }
-    gh_banks_forget_writers(&c->banks);
     c->suspend.now = true;
     c->suspend.times++;
     c->suspend.suspend_ns = gh_now_ns() - start;
@@ -228,8 +279,17 @@ gh_status gh_capture_suspend(struct gh_capture *c, gh_error *err)
 gh_status gh_capture_wake(struct gh_capture *c, gh_error *err)
 {
     const uint64_t start = gh_now_ns();
-    const gh_status status = c->dev != NULL ? take_all(c, err) : GH_OK;
+    gh_status status = c->dev != NULL ? take_all(c, err) : GH_OK;
 
+    if (c->ranks.first != NULL) {
+        const gh_status own = status;
+
+        status =
+            c->ranks.lost ? gh_ranks_refuse(c, err) : meet(c, own, true, err);
+        if (own == GH_OK && status != GH_OK) {
+            give_back(c);
+        }
+    }
     if (status == GH_OK) {
         c->suspend.now = false;
         c->suspend.resume_ns = gh_now_ns() - start;

@@ -143,6 +143,35 @@ gh_status gh_rank_collect_largest(struct gh_capture *c, void *stream,
     return status;
 }
 
+/* ---- memory -------------------------------------------------------------- */
+
+gh_status gh_rank_collect_rest(struct gh_capture *c, bool resumes, bool failed,
+                               uint32_t *failed_p, gh_error *err)
+{
+    struct gh_bank *bank = widest(c);
+    const uint64_t mine[GH_WORDS] = {
+        [GH_WORD_HEAD] = gh_rank_words_head(
+            resumes ? GH_AT_RESUME : GH_AT_SUSPEND, failed, GH_REASON_NONE),
+        [GH_WORD_STEP] = c->counts.stats.iterations,
+    };
+    const uint64_t *all;
+    gh_status status;
+
+    *failed_p = GH_NO_RANK;
+    if (bank == NULL) {
+        return GH_OK;
+    }
+    /* All streams are idle, or this rank does not suspend. */
+    status = collect(c, bank, mine, GH_WORDS, &all, err);
+    if (status == GH_OK) {
+        status = gh_rank_words_compare(c, bank, mine, all, err);
+    }
+    if (status == GH_OK) {
+        *failed_p = first_that_lacks(bank, all);
+    }
+    return status;
+}
+
 /* ---- runs ---------------------------------------------------------------- */
 
 gh_status gh_rank_collect_run(struct gh_capture *c, void *stream,

@@ -35,6 +35,17 @@ gh_status gh_rank_collect_largest(struct gh_capture *capture, void *stream,
                                   double *ns, uint32_t n, uint32_t *lacks_p,
                                   gh_error *err);
 
+/*
+ * Meets the other ranks where all suspend their sessions, or resume them.
+ *
+ * failed    this rank cannot
+ * failed_p  GH_NO_RANK; or the first rank that cannot
+ *
+ * GH_ERR_RANKS: the ranks are lost.  Without ranks it does nothing.
+ */
+gh_status gh_rank_collect_rest(struct gh_capture *capture, bool resumes,
+                               bool failed, uint32_t *failed_p, gh_error *err);
+
 /* A run that is about to begin. */
 struct gh_rank_run {
     uint32_t forward, backward; /* chunks; UINT32_MAX: none */

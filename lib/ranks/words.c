@@ -111,6 +111,12 @@ void gh_rank_words_describe(const struct gh_capture *c, const uint64_t *words,
     case GH_AT_RUN:
         describe_run(words, text, bytes);
         break;
+    case GH_AT_SUSPEND:
+    case GH_AT_RESUME:
+        snprintf(text, bytes, "in step %llu at gh_session_%s",
+                 (unsigned long long)words[GH_WORD_STEP],
+                 rendezvous_in(words) == GH_AT_SUSPEND ? "suspend" : "resume");
+        break;
     default:
         snprintf(text, bytes, "where no pass is");
     }

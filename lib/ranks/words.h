@@ -20,7 +20,9 @@ enum gh_rendezvous {
     GH_AT_CHECK,
     GH_AT_PASS,
     GH_AT_TIMES, /* of the nodes of an overlap */
-    GH_AT_RUN    /* gh_overlap_run() */
+    GH_AT_RUN,   /* gh_overlap_run() */
+    GH_AT_SUSPEND, /* gh_session_suspend(): before, and after */
+    GH_AT_RESUME
 };
 
 /* The words of a gather. */

@@ -20,6 +20,7 @@ ranks_programs = \
 	tests/session/ranks/faults.t \
 	tests/session/ranks/groups.t \
 	tests/session/ranks/order.t \
+	tests/session/ranks/suspend.t \
 	tests/session/ranks/overlap.t
 test_programs += $(ranks_programs)
 
@@ -27,6 +28,7 @@ tests_session_ranks_agree_t_LDADD = libsharer.la
 tests_session_ranks_faults_t_LDADD = libsharer.la
 tests_session_ranks_groups_t_LDADD = libsharer.la
 tests_session_ranks_order_t_LDADD = libsharer.la
+tests_session_ranks_suspend_t_LDADD = libsharer.la
 tests_session_ranks_overlap_t_LDADD = libsharer.la
 test_programs += tests/fuzz/ranks.t
 tests_fuzz_ranks_t_LDADD = libsharer.la libtrader.la

@@ -71,7 +71,7 @@ static gh_action microbatch(uint64_t bytes)
 }
 
 /* Recorded with all that there may be, and replayed with less. */
-static bool begin(void)
+static bool begin(bool more_regions)
 {
     static const char *const loud[] = { "GRAPHHOOKS_LOG=warn", NULL };
 
@@ -80,6 +80,12 @@ static bool begin(void)
                                      .flags = GH_SESSION_SUSPENDS,
                                      .environment = loud })) {
         return false;
+    }
+    if (more_regions) {
+        struct gh_arena *arena = &toy.session->capture->memory.arena;
+        void *piece;
+
+        gh_arena_alloc(arena, arena->granule, &piece, NULL);
     }
     for (uint32_t s = 0; s < N_SEGMENTS; s++) {
         results[s] = buffer(8 + s, CAPACITY, 0);
@@ -127,7 +133,7 @@ static void test_each_writer(void)
     const char *text = "";
     uint32_t n;
 
-    if (!begin()) {
+    if (!begin(false)) {
         return;
     }
     n = shelf()->n;
@@ -155,7 +161,7 @@ static void test_the_memory(void)
 {
     const char *text = "";
 
-    if (!begin()) {
+    if (!begin(false)) {
         return;
     }
     toy_configure(&toy, "SEED=0");
@@ -168,6 +174,24 @@ static void test_the_memory(void)
     toy_close(&toy);
 }
 
+/* The second region does not go, so that the first one is taken again: with
+ * other bytes. */
+static void test_a_suspend_that_fails(void)
+{
+    const char *text = "";
+
+    if (!begin(true)) {
+        return;
+    }
+    toy_configure(&toy, "SEED=0 FAIL=cuMemUnmap:2:1");
+    is_status(gh_session_suspend(toy.session, &err), GH_ERR_DEVICE, &err,
+              "a region does not go");
+    is_int(microbatch(20), GH_ACTION_REPLAYED, "the passes are replayed");
+    ok(found(&text) == 0, "with zeros where they were: %s", text);
+    toy_configure(&toy, "SEED=0");
+    toy_close(&toy);
+}
+
 int main(void)
 {
     int status;
@@ -177,5 +201,6 @@ int main(void)
     }
     test_each_writer();
     test_the_memory();
+    test_a_suspend_that_fails();
     return done_testing();
 }
