@@ -5,6 +5,7 @@
 
 EXTRA_DIST += \
 	hosts/pytorch/README.md \
+	hosts/pytorch/backend.py \
 	hosts/pytorch/build-wheel.sh \
 	hosts/pytorch/examples/README.md \
 	hosts/pytorch/examples/common.py \

@@ -151,6 +151,90 @@ def test_an_editable_install_is_found_beside_the_clone(wheel, tmp_path):
     assert said.returncode == 0, said.stderr
 
 
+# ---- what pip makes of a checkout ------------------------------------------
+
+
+@pytest.fixture
+def checkout(wheel, api, tmp_path):
+    """With a configure that takes what is built already."""
+    top = tmp_path / "checkout"
+    shutil.copytree(PACKAGE, top / "hosts" / "pytorch")
+    (top / "lib").mkdir()
+    (top / "configure.ac").write_text("")
+    built = Path(api.path).parent.parent
+    (top / "configure").write_text(
+        f"#!/bin/sh\nset -e\nmkdir plugins\n"
+        f"printf 'libraries:\\n\\tcp -r {built}/.libs .\\n"
+        f"\\tcp -r {built}/plugins/.libs plugins\\n' > Makefile\n"
+    )
+    (top / "configure").chmod(0o755)
+    return top
+
+
+def pip_wheel(checkout, out, *settings, **variables):
+    """What the backend says, and the files of the wheel that it has made."""
+    call = (
+        "import backend, sys; print(backend.build_wheel(sys.argv[1], "
+        "dict(a.split('=') for a in sys.argv[2:])))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", call, out, *settings],
+        capture_output=True, text=True,
+        cwd=checkout / "hosts" / "pytorch", env=clean(**variables),
+    )  # fmt: skip
+    made = list(out.glob("*.whl")) if out.exists() else []
+    return said, {n for w in made for n in zipfile.ZipFile(w).namelist()}
+
+
+LIBRARY = "graphhooks/lib/libgraphhooks.so.0"
+
+
+def test_pip_builds_the_library_of_a_checkout(checkout, tmp_path):
+    out = tmp_path / "out"
+    before = tree(checkout)
+    said, names = pip_wheel(checkout, out)
+    assert said.returncode == 0, said.stderr
+    (made,) = out.iterdir()
+    assert said.stdout == f"{made.name}\n"
+    assert made.name.endswith(f"-py3-none-linux_{platform.machine()}.whl")
+    assert LIBRARY in names and "graphhooks/torch/__init__.py" in names
+    assert tree(checkout) == before
+
+
+def test_pip_takes_a_library_that_is_built(checkout, api, tmp_path):
+    (checkout / "configure").write_text("#!/bin/sh\nexit 1\n")
+    built = Path(api.path).parent.parent
+    said, names = pip_wheel(checkout, tmp_path / "out", f"library={built}")
+    assert said.returncode == 0, said.stderr
+    assert LIBRARY in names
+
+
+def test_pip_leaves_the_library_out_when_asked(checkout, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    said, names = pip_wheel(checkout, out, "library=none")
+    assert said.returncode == 0, said.stderr
+    assert "graphhooks/__main__.py" in names and LIBRARY not in names
+
+
+def test_pip_says_what_is_missing_to_build(checkout, tmp_path):
+    (checkout / "configure").unlink()
+    said, names = pip_wheel(checkout, tmp_path / "out", PATH=str(tmp_path))
+    assert said.returncode == 1 and not names
+    packages = "gcc make autoconf automake libtool pkg-config"
+    assert f"takes {packages}: apt-get install {packages}; or" in said.stderr
+    assert "library=none ./hosts/pytorch" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_pip_shows_why_a_build_has_failed(checkout, tmp_path):
+    (checkout / "configure").write_text("#!/bin/sh\necho no room\nexit 1\n")
+    said, names = pip_wheel(checkout, tmp_path / "out")
+    assert said.returncode == 1 and not names
+    assert said.stderr.startswith("no room\n")
+    assert "configure failed; or install" in said.stderr
+
+
 def test_a_build_tree_without_a_library_is_refused(tmp_path):
     if not can_build():
         pytest.skip("no setuptools of 70.1 or wheel to build a wheel with")
