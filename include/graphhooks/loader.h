@@ -131,6 +131,8 @@ typedef struct gh_api {
     gh_status (*session_resume)(gh_session *, gh_error *);
     gh_status (*memory_get_stats)(const gh_session *, gh_memory_stats *,
                                   gh_error *);
+    gh_status (*stash_suspend)(gh_stash *, void *, gh_error *);
+    gh_status (*stash_resume)(gh_stash *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

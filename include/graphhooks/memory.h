@@ -17,9 +17,10 @@
  * Given back is the device memory that the library has allocated for the
  * session (inputs of graphs, sequences, buffers of offload) and its pinned
  * memory.  Memory of the host's, which includes what it lends by
- * gh_host_services.device_alloc, stays with the host; exchanges and stashes
- * keep theirs.  Nothing is saved: what the memory held is lost, as no replay
- * reads it before it writes it.  doc/memory.md says more.
+ * gh_host_services.device_alloc, stays with the host; exchanges keep theirs, and
+ * a stash has calls of its own (graphhooks/stash.h).  Nothing is saved: what
+ * the memory held is lost, as no replay reads it before it writes it.
+ * doc/memory.md says more.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -47,9 +48,9 @@ GH_BEGIN_DECLS
  *
  * @return GH_OK; GH_ERR_STATE when something is in flight, which the text
  *         names, when the host captures one of its streams, or when another
- *         rank cannot; GH_ERR_UNSUPPORTED for a session without GH_SESSION_SUSPENDS, or
- *         where the device cannot map memory to reserved addresses;
- *         GH_ERR_DEVICE; GH_ERR_RANKS.  After any other error the session has
+ *         rank cannot; GH_ERR_UNSUPPORTED for a session without
+ *         GH_SESSION_SUSPENDS, or where the device cannot map memory to
+ *         reserved addresses; GH_ERR_DEVICE; GH_ERR_RANKS.  After any other error the session has
  *         its memory, and goes on.
  *
  * Blocks: until the work that the session's streams have now has ended, copies

@@ -45,10 +45,17 @@ GH_BEGIN_DECLS
 
 typedef struct gh_stash gh_stash;
 
+/* gh_stash_desc.flags */
+enum {
+    GH_STASH_SUSPENDS = 1u << 0 /* gh_stash_suspend() may be called: pages lie
+                                   at addresses that are reserved, and take
+                                   whole pieces of 2 MiB */
+};
+
 /** A stash of one rank.  Zero the struct, then set struct_size.  Since 0.6. */
 typedef struct gh_stash_desc {
     uint32_t struct_size;
-    uint32_t flags; /* none defined; must be 0 */
+    uint32_t flags; /* GH_STASH_SUSPENDS, or 0 */
     /* The ranks that run a step once more together; n_ranks 0 or 1: this one
      * alone. */
     uint32_t rank, n_ranks;
@@ -217,6 +224,32 @@ GH_API gh_status gh_stash_pop(gh_stash *stash, const gh_stash_op *op,
  */
 GH_API gh_status gh_stash_end_step(gh_stash *stash, void *stream,
                                    uint32_t *again_p, gh_error *err);
+
+/**
+ * Give the memory of the pages back; graphs keep their addresses.  No entry may
+ * hold rows, and no push or pop may be issued until gh_stash_resume().  Pinned
+ * pages, and a few bytes for each page and entry, stay.  Where ranks are
+ * threads of one process, as gh_session_suspend().
+ *
+ * @param stream  where pushes and pops were issued last
+ *
+ * @return GH_OK; GH_ERR_STATE when entries hold rows, when the stream is
+ *         captured, or when it is suspended; GH_ERR_UNSUPPORTED without
+ *         GH_STASH_SUSPENDS, or where the device cannot map memory to reserved
+ *         addresses; GH_ERR_DEVICE; GH_ERR_INVALID.
+ * Blocks: until the work on the stream has ended.  Since: 0.6.
+ */
+GH_API gh_status gh_stash_suspend(gh_stash *stash, void *stream, gh_error *err);
+
+/**
+ * Take memory for the pages, at the addresses that graphs hold.
+ *
+ * @return GH_OK; GH_ERR_STATE for a stash that is not suspended;
+ *         GH_ERR_NO_MEMORY or GH_ERR_DEVICE: it is suspended still;
+ *         GH_ERR_INVALID.
+ * Blocks: while the driver allocates.  Since: 0.6.
+ */
+GH_API gh_status gh_stash_resume(gh_stash *stash, gh_error *err);
 
 /** Counters.  Set struct_size before the call. */
 typedef struct gh_stash_stats {

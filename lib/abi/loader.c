@@ -85,6 +85,8 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .session_suspend = gh_session_suspend,
         .session_resume = gh_session_resume,
         .memory_get_stats = gh_memory_get_stats,
+        .stash_suspend = gh_stash_suspend,
+        .stash_resume = gh_stash_resume,
     };
 
     if (api_p == NULL) {

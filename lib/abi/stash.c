@@ -22,10 +22,11 @@
 
 static gh_status check_desc(const gh_stash_desc *desc, gh_error *err)
 {
-    if (desc->flags != 0 || desc->reserved != 0) {
+    if ((desc->flags & ~(uint32_t)GH_STASH_SUSPENDS) != 0 ||
+        desc->reserved != 0) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_stash_desc.flags is 0x%x, and reserved %u: zero "
-                       "them",
+                       "gh_stash_desc.flags is 0x%x, and reserved %u: set "
+                       "GH_STASH_SUSPENDS or nothing, and zero the other",
                        desc->flags, desc->reserved);
     }
     if (desc->page_bytes % PAGE_UNIT != 0) {
@@ -130,7 +131,7 @@ void gh_stash_destroy(gh_stash *stash)
     if (stash == NULL) {
         return;
     }
-    if (!gh_stash_is_free(stash)) {
+    if (!gh_stash_is_free(stash) && !gh_stash_is_suspended(stash)) {
         gh_log_line(gh_stash_log(stash), GH_LOG_WARN,
                     "gh_stash_destroy: called from a function of the host's, "
                     "so the stash stays: destroy it where the library has "
@@ -145,6 +146,11 @@ static gh_status check(const gh_stash *stash, const char *call, gh_error *err)
 {
     if (stash == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "%s: stash is NULL", call);
+    }
+    if (gh_stash_is_suspended(stash)) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "%s: the stash is suspended: call gh_stash_resume first",
+                       call);
     }
     return gh_check_outside(gh_stash_is_free(stash), call, err);
 }
@@ -255,6 +261,39 @@ gh_status gh_stash_end_step(gh_stash *stash, void *stream, uint32_t *again_p,
     }
     before = gh_device_enter(gh_stash_device(stash));
     status = gh_stash_ask(stash, stream, again_p, err);
+    gh_device_leave(gh_stash_device(stash), before);
+    return status;
+}
+
+gh_status gh_stash_suspend(gh_stash *stash, void *stream, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status = check(stash, "gh_stash_suspend", err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    before = gh_device_enter(gh_stash_device(stash));
+    status = gh_stash_give(stash, stream, err);
+    gh_device_leave(gh_stash_device(stash), before);
+    return status;
+}
+
+gh_status gh_stash_resume(gh_stash *stash, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    if (stash == NULL || !gh_stash_is_suspended(stash)) {
+        status = check(stash, "gh_stash_resume", err);
+        return status != GH_OK
+                   ? status
+                   : gh_fail(err, GH_ERR_STATE,
+                             "gh_stash_resume: the stash is not suspended: "
+                             "call gh_stash_suspend first");
+    }
+    before = gh_device_enter(gh_stash_device(stash));
+    status = gh_stash_take(stash, err);
     gh_device_leave(gh_stash_device(stash), before);
     return status;
 }

@@ -37,6 +37,10 @@ struct gh_stash {
     uint32_t n_entries, room;
     void *state, *pool;                /* on the device; pool NULL: no pages */
     struct gh_stash_state_words *seen; /* pinned: the state as it was */
+    uint64_t granule;     /* of memory that is mapped; 0: the pool is of
+                             cuMemAlloc */
+    uint64_t pool_bytes;  /* in granules */
+    bool suspends, suspended;
     uint32_t n_pages;
     uint64_t spill_bytes; /* that were asked for */
     void *spill;          /* pinned, once there are pages */
@@ -82,10 +86,52 @@ static gh_status write_state(gh_stash *stash, void *state, uint32_t n_pages,
     return status;
 }
 
+static void free_pool(gh_stash *stash, void *pool, uint64_t bytes,
+                      bool mapped)
+{
+    if (stash->granule == 0) {
+        gh_device_free(stash->dev, pool);
+    } else if (pool != NULL) {
+        if (!mapped ||
+            gh_device_unmap(stash->dev, pool, bytes, NULL) == GH_OK) {
+            gh_device_unreserve(stash->dev, pool, bytes);
+        }
+    }
+}
+
+static gh_status make_pool(gh_stash *stash, uint64_t bytes, void **pool_p,
+                           gh_error *err)
+{
+    void *pool = NULL;
+    gh_status status;
+
+    if (stash->granule == 0) {
+        return gh_device_alloc(stash->dev, bytes, pool_p, err);
+    }
+    status = gh_device_reserve(stash->dev, bytes, &pool, err);
+    if (status == GH_OK) {
+        status = gh_device_map(stash->dev, pool, bytes, err);
+    }
+    if (status != GH_OK) {
+        free_pool(stash, pool, bytes, false);
+        return status;
+    }
+    *pool_p = pool;
+    return GH_OK;
+}
+
+static uint64_t whole_granules(const gh_stash *stash, uint64_t bytes)
+{
+    const uint64_t granule = stash->granule != 0 ? stash->granule : 1;
+
+    return (bytes + granule - 1) / granule * granule;
+}
+
 /* Makes a state and a pool.  What there was stays if that fails. */
 static gh_status make_pages(gh_stash *stash, uint64_t bytes, gh_error *err)
 {
     const uint64_t n = bytes / stash->page_bytes;
+    const uint64_t pool_bytes = whole_granules(stash, n * stash->page_bytes);
     void *state = NULL, *pool = NULL;
     gh_status status;
 
@@ -101,7 +147,7 @@ static gh_status make_pages(gh_stash *stash, uint64_t bytes, gh_error *err)
         gh_device_stash_state_bytes(n + stash->spill_bytes / stash->page_bytes),
         &state, err);
     if (status == GH_OK && n > 0) {
-        status = gh_device_alloc(stash->dev, n * stash->page_bytes, &pool, err);
+        status = make_pool(stash, pool_bytes, &pool, err);
     }
     if (status == GH_OK && n > 0 && stash->spill_bytes > 0 &&
         stash->spill == NULL) {
@@ -113,14 +159,15 @@ static gh_status make_pages(gh_stash *stash, uint64_t bytes, gh_error *err)
         status = write_state(stash, state, (uint32_t)n, err);
     }
     if (status != GH_OK) {
-        gh_device_free(stash->dev, pool);
+        free_pool(stash, pool, pool_bytes, true);
         gh_device_free(stash->dev, state);
         return status;
     }
-    gh_device_free(stash->dev, stash->pool);
+    free_pool(stash, stash->pool, stash->pool_bytes, true);
     gh_device_free(stash->dev, stash->state);
     stash->state = state;
     stash->pool = pool;
+    stash->pool_bytes = pool_bytes;
     stash->n_pages = (uint32_t)n;
     stash->stats.bytes = n * stash->page_bytes;
     return GH_OK;
@@ -458,6 +505,86 @@ gh_status gh_stash_make_pages(gh_stash *stash, uint64_t bytes, uint32_t percent,
     return status == GH_OK ? make_pages(stash, bytes, err) : status;
 }
 
+/* ---- memory -------------------------------------------------------------- */
+
+/* Whether all pages are free is known to the device alone: replays push and pop
+ * without a call. */
+static gh_status check_empty(gh_stash *stash, void *stream, gh_error *err)
+{
+    const struct gh_stash_state_words *seen = stash->seen;
+    gh_status status;
+    uint32_t held;
+
+    if (gh_device_is_capturing(stash->dev, stream)) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_stash_suspend: the stream is capturing: end the "
+                       "capture first");
+    }
+    status = gh_device_copy_out(stash->dev, stash->seen, stash->state,
+                                sizeof(*stash->seen), stream, err);
+    if (status == GH_OK) {
+        status = gh_device_stream_wait(stash->dev, stream, err);
+    }
+    held = seen->n_pages - seen->n_free + seen->spill_pages - seen->spill_free;
+    if (status == GH_OK && held != 0) {
+        status = gh_fail(err, GH_ERR_STATE,
+                         "gh_stash_suspend: %u pages hold rows: pop every "
+                         "entry first",
+                         held);
+    }
+    return status;
+}
+
+gh_status gh_stash_give(gh_stash *stash, void *stream, gh_error *err)
+{
+    uint64_t granule;
+    gh_status status;
+
+    if (!stash->suspends) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "gh_stash_suspend: the addresses of the pages are not "
+                       "reserved: set GH_STASH_SUSPENDS in "
+                       "gh_stash_desc.flags");
+    }
+    if (stash->granule == 0) {
+        status = gh_device_granule(stash->dev, &granule, err);
+        return status != GH_OK
+                   ? status
+                   : gh_fail(err, GH_ERR_UNSUPPORTED,
+                             "gh_stash_suspend: memory could not be mapped "
+                             "when the stash was made");
+    }
+    status = check_empty(stash, stream, err);
+    if (status == GH_OK && stash->pool != NULL) {
+        status =
+            gh_device_unmap(stash->dev, stash->pool, stash->pool_bytes, err);
+    }
+    if (status == GH_OK) {
+        stash->suspended = true;
+        stash->gate.open = NULL;
+    }
+    return status;
+}
+
+bool gh_stash_is_suspended(const gh_stash *stash)
+{
+    return stash->suspended;
+}
+
+gh_status gh_stash_take(gh_stash *stash, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (stash->pool != NULL) {
+        status = gh_device_map(stash->dev, stash->pool, stash->pool_bytes, err);
+    }
+    if (status == GH_OK) {
+        stash->suspended = false;
+        stash->gate.open = stash;
+    }
+    return status;
+}
+
 /* ---- the whole ----------------------------------------------------------- */
 
 static void end(gh_stash *stash, struct gh_comm_parting *parting)
@@ -465,7 +592,7 @@ static void end(gh_stash *stash, struct gh_comm_parting *parting)
     for (uint32_t i = 0; i < stash->n_entries; i++) {
         gh_device_free(stash->dev, stash->entries[i].record);
     }
-    gh_device_free(stash->dev, stash->pool);
+    free_pool(stash, stash->pool, stash->pool_bytes, !stash->suspended);
     gh_device_free(stash->dev, stash->state);
     gh_device_host_free(stash->dev, stash->seen);
     gh_device_host_free(stash->dev, stash->spill);
@@ -528,6 +655,10 @@ gh_status gh_stash_open(struct gh_device *dev, const gh_stash_desc *desc,
     stash->stats.page_bytes = stash->page_bytes;
     stash->spill_bytes =
         desc->spill_bytes / stash->page_bytes * stash->page_bytes;
+    stash->suspends = (desc->flags & GH_STASH_SUSPENDS) != 0;
+    if (stash->suspends) {
+        (void)gh_device_granule(dev, &stash->granule, NULL);
+    }
     status = make_side(stash, desc, err);
     met = meet(stash, desc, &why);
     if (met == GH_OK) {

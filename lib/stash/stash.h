@@ -38,6 +38,10 @@ gh_status gh_stash_make_pages(gh_stash *stash, uint64_t bytes, uint32_t percent,
                               gh_error *err);
 gh_status gh_stash_issue(gh_stash *stash, const gh_stash_op *op, bool pushes,
                          gh_error *err);
+/* Gives the pages' memory back, once the stream is idle, and takes it. */
+gh_status gh_stash_give(gh_stash *stash, void *stream, gh_error *err);
+gh_status gh_stash_take(gh_stash *stash, gh_error *err);
+bool gh_stash_is_suspended(const gh_stash *stash);
 gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *again_p,
                        gh_error *err);
 

@@ -44,15 +44,21 @@ static gh_stash_desc desc_of(struct rank *r, uint64_t pages)
                             .environment = patient };
 }
 
-static gh_stash *stash_of(struct rank *r, uint64_t pages)
+static gh_stash *stash_with(struct rank *r, uint64_t pages, uint32_t flags)
 {
-    const gh_stash_desc desc = desc_of(r, pages);
+    gh_stash_desc desc = desc_of(r, pages);
     gh_stash *stash = NULL;
     gh_error err = { "" };
 
+    desc.flags = flags;
     says_int(r, gh_stash_create(&desc, &stash, &err), GH_OK,
              "a stash is made %.200s", err.text);
     return stash;
+}
+
+static gh_stash *stash_of(struct rank *r, uint64_t pages)
+{
+    return stash_with(r, pages, 0);
 }
 
 static gh_stash_stats stats_of(const gh_stash *stash)
@@ -173,9 +179,17 @@ static int run_step(struct rank *r, gh_stash *stash, CUgraphExec (*graphs)[2],
     return wrong;
 }
 
+/* Without its memory for a moment: whether that worked. */
+static bool rests(struct rank *r, gh_stash *stash)
+{
+    return gh_stash_suspend(stash, r->stream, NULL) == GH_OK &&
+           gh_stash_resume(stash, NULL) == GH_OK;
+}
+
 static void run_steps(struct rank *r, bool replays)
 {
-    gh_stash *stash = stash_of(r, PAGES);
+    gh_stash *stash =
+        stash_with(r, PAGES, replays ? GH_STASH_SUSPENDS : 0);
     CUgraphExec graphs[LAYERS][2];
     int wrong = 0, unsure = 0;
     uint64_t held = 0;
@@ -200,6 +214,7 @@ static void run_steps(struct rank *r, bool replays)
         unsure += gh_stash_end_step(stash, r->stream, &again, NULL) != GH_OK ||
                   again != is_large;
         held += stats_of(stash).held_bytes;
+        wrong += replays && step % 9 == 0 && !rests(r, stash);
     }
     stats = stats_of(stash);
     says_int(r, wrong, 0, "%s all rows that have pages come back",
@@ -286,6 +301,54 @@ static void test_reserve(struct rank *r)
              GH_ERR_INVALID, "less than a page is none: %.160s", err.text);
     says_int(r, gh_stash_reserve(stash, 3 * PAGE_BYTES, 0, &err), GH_OK,
              "a budget may be given in bytes");
+    gh_stash_destroy(stash);
+}
+
+static void test_suspend(struct rank *r)
+{
+    gh_stash *stash = stash_of(r, PAGES);
+    gh_error err = { "" };
+    uint32_t entry = 0, again;
+
+    says_int(r, gh_stash_suspend(NULL, NULL, &err), GH_ERR_INVALID,
+             "no stash is suspended");
+    says_int(r, gh_stash_resume(NULL, &err), GH_ERR_INVALID, "nor resumed");
+    says_int(r, gh_stash_suspend(stash, r->stream, &err), GH_ERR_UNSUPPORTED,
+             "nor one without the flag: %.120s", err.text);
+    gh_stash_destroy(stash);
+
+    stash = stash_with(r, PAGES, GH_STASH_SUSPENDS);
+    gh_stash_add(stash, ROWS_MOST, &entry, NULL);
+    says_int(r, gh_stash_resume(stash, &err), GH_ERR_STATE,
+             "one that is awake is not resumed: %.120s", err.text);
+    set_count(r, 20);
+    fill(r, r->send, RANK_FLOATS, 4, 1);
+    move(r, stash, 0, r->send, true, NULL);
+    says(r,
+         gh_stash_suspend(stash, r->stream, &err) == GH_ERR_STATE &&
+             strstr(err.text, "3 pages hold rows") != NULL,
+         "rows are not given up: %.120s", err.text);
+    move(r, stash, 0, r->recv, false, NULL);
+    says(r, has_rows(r, 4, 20), "they come back");
+    says_int(r, gh_stash_suspend(stash, r->stream, &err), GH_OK,
+             "without rows it is suspended %.120s", err.text);
+    says_int(r, move(r, stash, 0, r->send, true, &err), GH_ERR_STATE,
+             "and takes none: %.120s", err.text);
+    says_int(r, gh_stash_suspend(stash, r->stream, &err), GH_ERR_STATE,
+             "nor is it suspended twice");
+    says_int(r, gh_stash_end_step(stash, r->stream, &again, &err),
+             GH_ERR_STATE, "nor does a step end");
+    says_int(r, gh_stash_resume(stash, &err), GH_OK, "it is resumed %.120s",
+             err.text);
+    move(r, stash, 0, r->send, true, NULL);
+    move(r, stash, 0, r->recv, false, NULL);
+    says(r, has_rows(r, 4, 20), "and rows come back again");
+    says_int(r, gh_stash_end_step(stash, r->stream, &again, &err), GH_OK,
+             "the step ends");
+    says_int(r, gh_stash_reserve(stash, 3 * PAGE_BYTES, 0, &err), GH_OK,
+             "it gets other pages %.120s", err.text);
+    says_int(r, gh_stash_suspend(stash, r->stream, &err), GH_OK,
+             "it is suspended, and destroyed so");
     gh_stash_destroy(stash);
 }
 
@@ -600,6 +663,7 @@ int main(void)
 {
     static const struct ranks_test alone[] = {
         { "reserve", test_reserve, false },
+        { "suspend", test_suspend, false },
         { "spill", test_spill, false },
         { "descriptions", test_descriptions, false },
         { "ops", test_ops, false },

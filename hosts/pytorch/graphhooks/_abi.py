@@ -765,6 +765,8 @@ class gh_exchange_stats(Structure):
 
 # ---- stash.h ---------------------------------------------------------------
 
+GH_STASH_SUSPENDS = 1 << 0
+
 GH_STASH_CLEAR = 1 << 0
 
 
@@ -967,6 +969,8 @@ class gh_api(Structure):
         ("session_suspend", _call(_session)),
         ("session_resume", _call(_session)),
         ("memory_get_stats", _call(_session, POINTER(gh_memory_stats))),
+        ("stash_suspend", _call(_stash, c_void_p)),
+        ("stash_resume", _call(_stash)),
     ]
 
 

@@ -27,7 +27,8 @@
     slot(stash_create) slot(stash_destroy) \
     slot(stash_add) slot(stash_reserve) slot(stash_push) slot(stash_pop) \
     slot(stash_end_step) slot(stash_get_stats) \
-    slot(session_suspend) slot(session_resume) slot(memory_get_stats)
+    slot(session_suspend) slot(session_resume) slot(memory_get_stats) \
+    slot(stash_suspend) slot(stash_resume)
 
 static void test_the_table(void)
 {
