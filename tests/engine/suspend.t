@@ -64,6 +64,14 @@ suspends "overlapped exchanges" -- --suspend 26 --model moe --ranks 2 --ep 2 \
     --compare eager,overlap+graph,overlap+graph+offload+delay \
     --offload qkv_linear,core_attn,attn_proj
 
+suspends "a stash" GRAPHHOOKS_GRANULARITY=chunk -- --suspend 27 --model moe \
+    --ranks 2 --ep 2 --stash 200% --sync-free
+suspends "all together" GRAPHHOOKS_GRANULARITY=chunk -- --suspend 28 \
+    --model moe --ep 2 --packed --cp 1,2 --batch 1 --seq 12 --layers 8 \
+    --microbatches 4,6,2 --ranks 4 --pp 2 --vpp 2 --stash 300% \
+    --offload qkv_linear,core_attn,attn_proj \
+    --compare eager,graph,graph+offload,graph+offload+delay
+
 # ---- orders ----------------------------------------------------------------
 
 if [ "$driver" = soft ]; then

@@ -7,6 +7,7 @@
 #include "step/host.h"
 
 #include "step/ranks.h"
+#include "step/stasher.h"
 
 #include <string.h>
 
@@ -47,9 +48,15 @@ int host_rest(struct host *host, bool step_ended)
     if (status != GH_OK) {
         return host_fail(host, "gh_session_suspend", status, &err);
     }
+    if (stasher_suspend(host->trainer->stasher) != 0) {
+        return -1;
+    }
     (void)host->gh->memory_get_stats(host->session, &stats, NULL);
     use_memory(host->trainer->dev, stats.device_given);
     if (options->ranks != NULL && ranks_barrier(options->ranks) != 0) {
+        return -1;
+    }
+    if (stasher_resume(host->trainer->stasher) != 0) {
         return -1;
     }
     status = host->gh->session_resume(host->session, &err);

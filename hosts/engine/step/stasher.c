@@ -129,6 +129,7 @@ static gh_status create(struct stasher *stasher, gh_error *err)
     const struct ranks *ranks = options->ranks;
     const gh_stash_desc desc = {
         .struct_size = sizeof(desc),
+        .flags = options->suspend != 0 ? GH_STASH_SUSPENDS : 0,
         .rank = ranks != NULL ? (uint32_t)ranks->rank : 0,
         .n_ranks = ranks != NULL ? (uint32_t)ranks->n : 1,
         .bytes = options->stash_bytes,
@@ -206,6 +207,29 @@ int stasher_open(struct stasher *stasher, struct trainer *trainer,
     stasher->counts = options->stash_bytes == 0;
     lend(stasher);
     return 0;
+}
+
+int stasher_suspend(struct stasher *stasher)
+{
+    gh_status status = GH_OK;
+    gh_error err = { "" };
+
+    if (stasher != NULL) {
+        status = stasher->library.gh->stash_suspend(
+            stasher->stash, stasher->trainer->streams[0], &err);
+    }
+    return status == GH_OK ? 0 : fail(stasher, &err);
+}
+
+int stasher_resume(struct stasher *stasher)
+{
+    gh_status status = GH_OK;
+    gh_error err = { "" };
+
+    if (stasher != NULL) {
+        status = stasher->library.gh->stash_resume(stasher->stash, &err);
+    }
+    return status == GH_OK ? 0 : fail(stasher, &err);
 }
 
 void stasher_close(struct stasher *stasher)

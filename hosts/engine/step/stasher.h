@@ -51,6 +51,11 @@ int stasher_ask(struct stasher *stasher, bool *again_p);
 void stasher_stand_aside(struct stasher *stasher);
 int stasher_come_back(struct stasher *stasher);
 
+/* With options.suspend: gives the memory of the pages back, or takes it.  No set
+ * holds rows.  NULL is allowed.  Returns 0, or -1: dev->error. */
+int stasher_suspend(struct stasher *stasher);
+int stasher_resume(struct stasher *stasher);
+
 /* struct_size is 0 if there is no stash. */
 void stasher_stats(const struct stasher *stasher, gh_stash_stats *stats);
 
