@@ -54,7 +54,7 @@ static bool parted, faulty, muted, serving;
 /* What all inputs so far have come to. */
 static struct {
     unsigned long recorded, replayed, partings, in_graphs, called, spoilt,
-        offloaded, failed;
+        offloaded, failed, suspended;
 } reached;
 static uint32_t fails, hooks_called; /* one in so many */
 static gh_exchange *x;
@@ -581,6 +581,16 @@ static void do_one(void)
             fail_a_call();
         }
         break;
+    case 20:
+        reached.suspended +=
+            CALL(gh_session_suspend, (toy.session, &err)) == GH_OK;
+        if (take(4) != 0) {
+            CALL(gh_session_resume, (toy.session, &err));
+        }
+        break;
+    case 21:
+        CALL(gh_session_resume, (toy.session, &err));
+        break;
     default:
         run_pass();
     }
@@ -603,6 +613,9 @@ static bool open_host(const gh_host_services *host)
                                          .streams = TOY_STREAMS,
                                          .max_slots = 1 + take(4),
                                          .host = host,
+                                         .flags = take(2) == 0
+                                                      ? GH_SESSION_SUSPENDS
+                                                      : 0,
                                          .environment = environment };
     const char **next = environment;
     const char *reason;
@@ -630,7 +643,8 @@ static bool is_equal(const softcuda_counts *a, const softcuda_counts *b)
            a->host_allocations == b->host_allocations &&
            a->streams == b->streams && a->events == b->events &&
            a->graphs == b->graphs && a->execs == b->execs &&
-           a->modules == b->modules && a->captures == b->captures;
+           a->modules == b->modules && a->captures == b->captures &&
+           a->ranges == b->ranges;
 }
 
 static void close_host(const softcuda_counts *before)
@@ -716,12 +730,13 @@ bool fuzz_reached(char *text, size_t bytes)
     snprintf(text, bytes,
              "%lu recordings, %lu replays, %lu partings, %lu exchanges in "
              "graphs, %lu hooks in services, %lu recordings spoilt, %lu groups "
-             "offloaded, %lu failing calls",
+             "offloaded, %lu failing calls, %lu times suspended",
              reached.recorded, reached.replayed, reached.partings,
              reached.in_graphs, reached.called, reached.spoilt,
-             reached.offloaded, reached.failed);
+             reached.offloaded, reached.failed, reached.suspended);
     return reached.recorded > 99 && reached.replayed > 99 &&
            reached.partings > 9 && reached.in_graphs > 9 &&
            reached.called > 99 && reached.spoilt > 9 &&
-           reached.offloaded > 9 && reached.failed > 9;
+           reached.offloaded > 9 && reached.failed > 9 &&
+           reached.suspended > 99;
 }
