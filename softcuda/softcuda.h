@@ -73,7 +73,8 @@ typedef struct softcuda_image {
 
 /* Live objects.  All are zero after a program that freed everything. */
 typedef struct softcuda_counts {
-    uint64_t device_allocations, device_bytes;
+    uint64_t device_allocations, device_bytes; /* reserved addresses are an
+                                                  allocation of 0 bytes */
     uint64_t host_allocations, host_bytes;
     uint64_t streams, events, graphs, execs, modules;
     uint64_t contexts_retained;
@@ -87,7 +88,6 @@ typedef struct softcuda_counts {
     uint64_t prioritized; /* kernels so far that were issued to run before
                              others: on a stream of a priority below 0, or as
                              a node that was captured on one and has kept it */
-    uint64_t ranges; /* of addresses that are reserved */
 } softcuda_counts;
 
 /* The exported controls, for dlsym. */

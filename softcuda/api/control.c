@@ -140,7 +140,7 @@ void softcuda_count(softcuda_counts *counts)
     device = alloc_tally(SIDE_DEVICE);
     pinned = alloc_tally(SIDE_PINNED);
     memset(counts, 0, sizeof(*counts));
-    counts->device_allocations = device.n;
+    counts->device_allocations = device.n + range_count();
     counts->device_bytes = device.bytes;
     counts->host_allocations = pinned.n;
     counts->host_bytes = pinned.bytes;
@@ -157,7 +157,6 @@ void softcuda_count(softcuda_counts *counts)
     counts->waits = soft.waits;
     counts->launches = soft.launches;
     counts->prioritized = soft.prioritized;
-    counts->ranges = range_count();
     soft_unlock();
 }
 

@@ -643,8 +643,7 @@ static bool is_equal(const softcuda_counts *a, const softcuda_counts *b)
            a->host_allocations == b->host_allocations &&
            a->streams == b->streams && a->events == b->events &&
            a->graphs == b->graphs && a->execs == b->execs &&
-           a->modules == b->modules && a->captures == b->captures &&
-           a->ranges == b->ranges;
+           a->modules == b->modules && a->captures == b->captures;
 }
 
 static void close_host(const softcuda_counts *before)

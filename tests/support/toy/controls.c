@@ -65,7 +65,7 @@ uint64_t toy_objects(const softcuda_counts *c)
 {
     return c->device_allocations + c->host_allocations + c->streams +
            c->events + c->graphs + c->execs + c->modules +
-           c->contexts_retained + c->captures + c->ranges;
+           c->contexts_retained + c->captures;
 }
 
 uint64_t toy_calls(struct toy *toy, const char *entry)
