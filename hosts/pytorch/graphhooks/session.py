@@ -62,6 +62,7 @@ class Session:
         ep_overlap: bool = False,
         delay_wgrad: bool = False,
         legacy_threads: bool = False,
+        suspends: bool = False,
         capabilities: int = 0,
         services: Optional[_abi.gh_host_services] = None,
         environment: Optional[Mapping[str, str]] = None,
@@ -95,7 +96,8 @@ class Session:
             flags=(_abi.GH_SESSION_BUSY_FAILS if busy_fails else 0)
             | (_abi.GH_SESSION_EP_OVERLAP if ep_overlap else 0)
             | (_abi.GH_SESSION_DELAY_WGRAD if delay_wgrad else 0)
-            | (_abi.GH_SESSION_LEGACY_THREADS if legacy_threads else 0),
+            | (_abi.GH_SESSION_LEGACY_THREADS if legacy_threads else 0)
+            | (_abi.GH_SESSION_SUSPENDS if suspends else 0),
             capabilities=whole("capabilities", capabilities, 2**32 - 1),
             environment=environment_of(variables, environment),
             offload=_offload(offload_names, pipeline_rank),
@@ -120,6 +122,33 @@ class Session:
         return {name: getattr(raw, name) for name, _
                 in _abi.gh_offload_stats._fields_
                 if name not in ("struct_size", "reserved")}
+
+    def suspend(self) -> None:
+        """Gives the session's memory back until resume(), where nothing is in
+        flight; its graphs stay.  The session was opened with suspends=True
+        (doc/memory.md)."""
+        err = _abi.gh_error()
+        status = self.api.session_suspend(self._open(), err)
+        try:
+            check(status, err)
+        except Error as error:
+            text = str(error).replace("GH_SESSION_SUSPENDS in flags",
+                                      "suspends=True")
+            raise Error(text, status) from None
+
+    def resume(self) -> None:
+        """Takes memory again, at the same addresses.  Where there is none the
+        session stays suspended."""
+        err = _abi.gh_error()
+        check(self.api.session_resume(self._open(), err), err)
+
+    def memory_stats(self) -> dict:
+        """The counters of gh_memory_stats."""
+        raw = _abi.make(_abi.gh_memory_stats)
+        err = _abi.gh_error()
+        check(self.api.memory_get_stats(self._open(), raw, err), err)
+        return {name: getattr(raw, name) for name, _
+                in _abi.gh_memory_stats._fields_ if name != "struct_size"}
 
     def _open(self) -> ctypes.c_void_p:
         if not self.handle:

@@ -329,6 +329,29 @@ def test_groups_of_the_hosts_own_have_names(model, soft):
             session.offload_stats()
 
 
+def test_a_session_is_suspended_and_resumed(model, soft):
+    options = {"driver": soft.path, "environment": {}}
+    with Session(model, suspends=True, **options) as session:
+        assert session.memory_stats()["suspended"] == 0
+        with pytest.raises(Error, match="is not suspended"):
+            session.resume()
+        session.suspend()
+        stats = session.memory_stats()
+        assert stats["suspended"] == stats["suspends"] == 1
+        assert stats["device_bytes"] == stats["pinned_bytes"] == 0
+        err = _abi.gh_error()
+        assert session.api.iteration_end(session.handle, err) \
+            == _abi.GH_ERR_STATE
+        assert b"gh_session_resume" in err.text
+        session.resume()
+        assert session.api.iteration_end(session.handle, err) == _abi.GH_OK
+        session.suspend()  # and closed so
+    with Session(model, **options) as session:
+        with pytest.raises(Error, match="open it with suspends=True") as caught:
+            session.suspend()
+        assert caught.value.name == "GH_ERR_UNSUPPORTED"
+
+
 def test_log_lines_come_to_the_services(model):
     lines = []
     lent = host_services(log=lambda level, line: lines.append((level, line)))
