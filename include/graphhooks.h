@@ -20,5 +20,6 @@
 #include <graphhooks/run.h>
 #include <graphhooks/session.h>
 #include <graphhooks/stash.h>
+#include <graphhooks/words.h>
 
 #endif

@@ -20,7 +20,8 @@ graphhooksinclude_HEADERS = \
 	include/graphhooks/ranks.h \
 	include/graphhooks/run.h \
 	include/graphhooks/session.h \
-	include/graphhooks/stash.h
+	include/graphhooks/stash.h \
+	include/graphhooks/words.h
 include_HEADERS = include/graphhooks.h
 # For programs with kernels of their own on the software device.
 graphhooksinclude_HEADERS += softcuda/softcuda.h softnccl/softnccl.h

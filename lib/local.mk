@@ -28,6 +28,7 @@ libcore_la_SOURCES = \
 	lib/abi/session.h \
 	lib/abi/stash.c \
 	lib/abi/stats.c \
+	lib/abi/words.c \
 	lib/exchange/agree.c \
 	lib/exchange/auto.c \
 	lib/exchange/copy.c \

@@ -28,6 +28,7 @@
 #include <graphhooks/ranks.h>
 #include <graphhooks/session.h>
 #include <graphhooks/stash.h>
+#include <graphhooks/words.h>
 
 GH_BEGIN_DECLS
 
@@ -133,6 +134,8 @@ typedef struct gh_api {
                                   gh_error *);
     gh_status (*stash_suspend)(gh_stash *, void *, gh_error *);
     gh_status (*stash_resume)(gh_stash *, gh_error *);
+    uint32_t (*words_compare)(const uint64_t *const *, const uint64_t *,
+                              uint32_t);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -87,6 +87,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .memory_get_stats = gh_memory_get_stats,
         .stash_suspend = gh_stash_suspend,
         .stash_resume = gh_stash_resume,
+        .words_compare = gh_words_compare,
     };
 
     if (api_p == NULL) {

@@ -4,6 +4,7 @@
 test_programs += \
 	tests/unit/abi/loader.t \
 	tests/unit/abi/run.t \
+	tests/unit/abi/words.t \
 	tests/unit/family/family.t \
 	tests/unit/family/object.t \
 	tests/unit/plan/borders.t \
@@ -61,6 +62,7 @@ fake_device_alone = tests/support/fake_device.c tests/support/fake_device.h
 fake_device = $(fake_calls) $(fake_device_alone)
 tests_unit_abi_loader_t_LDADD = $(core_test_libs)
 tests_unit_abi_run_t_LDADD = $(core_test_libs)
+tests_unit_abi_words_t_LDADD = $(core_test_libs)
 tests_unit_family_family_t_LDADD = $(core_test_libs)
 tests_unit_family_object_t_LDADD = $(core_test_libs)
 tests_unit_plan_borders_t_LDADD = $(core_test_libs)

@@ -971,6 +971,12 @@ class gh_api(Structure):
         ("memory_get_stats", _call(_session, POINTER(gh_memory_stats))),
         ("stash_suspend", _call(_stash, c_void_p)),
         ("stash_resume", _call(_stash)),
+        (
+            "words_compare",
+            CFUNCTYPE(
+                c_uint32, POINTER(c_void_p), POINTER(c_uint64), c_uint32
+            ),
+        ),
     ]
 
 
@@ -978,11 +984,12 @@ GH_GET_API_SYMBOL = "gh_get_api"
 GET_API_FN = _call(c_uint32, POINTER(POINTER(gh_api)))
 
 
-def unconverted(function):
+def unconverted(function, kind=CFUNCTYPE):
     """The same function for calls whose arguments are objects of ctypes, and
-    are not looked at: half as long is between a hook and C."""
+    are not looked at: half as long is between a hook and C.  With PYFUNCTYPE
+    the interpreter's lock is kept."""
     address = ctypes.cast(function, c_void_p).value
-    return CFUNCTYPE(function.restype)(address)
+    return kind(function.restype)(address)
 
 
 class Api:

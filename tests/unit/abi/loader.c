@@ -28,7 +28,8 @@
     slot(stash_add) slot(stash_reserve) slot(stash_push) slot(stash_pop) \
     slot(stash_end_step) slot(stash_get_stats) \
     slot(session_suspend) slot(session_resume) slot(memory_get_stats) \
-    slot(stash_suspend) slot(stash_resume)
+    slot(stash_suspend) slot(stash_resume) \
+    slot(words_compare)
 
 static void test_the_table(void)
 {
