@@ -102,11 +102,9 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/guard/attributes.py \
 	hosts/pytorch/graphhooks/torch/guard/calls.py \
 	hosts/pytorch/graphhooks/torch/guard/compiled.py \
-	hosts/pytorch/graphhooks/torch/guard/dict_versions.py \
 	hosts/pytorch/graphhooks/torch/guard/draws.py \
 	hosts/pytorch/graphhooks/torch/guard/finders.py \
 	hosts/pytorch/graphhooks/torch/guard/flags.py \
-	hosts/pytorch/graphhooks/torch/guard/identity.py \
 	hosts/pytorch/graphhooks/torch/guard/reachable_values.py \
 	hosts/pytorch/graphhooks/torch/guard/snapshot.py \
 	hosts/pytorch/graphhooks/torch/guard/kinds.py \
@@ -114,6 +112,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/guard/ran.py \
 	hosts/pytorch/graphhooks/torch/guard/settings.py \
 	hosts/pytorch/graphhooks/torch/guard/tensor_twins.py \
+	hosts/pytorch/graphhooks/torch/guard/words.py \
 	hosts/pytorch/graphhooks/torch/guard/shared_objects.py \
 	hosts/pytorch/graphhooks/torch/offload/__init__.py \
 	hosts/pytorch/graphhooks/torch/offload/bracket.py \

@@ -559,6 +559,21 @@ def test_nobody_watches(prepare):
     assert not watched(prepare)[0]
 
 
+@pytest.mark.parametrize("kind", ["hook", "post_accumulate_grad_hook"])
+def test_a_hook_is_found_whenever_it_comes(kind):
+    """Torch keeps the dict in which one has been."""
+    module = nn.Linear(2, 2)
+    parameters = Parameters([module])
+    parameters.sort(lambda p: False)
+    for _ in range(3):
+        assert not parameters.have_hooks()
+        assert not parameters.have_hooks()
+        handle = getattr(module.bias, f"register_{kind}")(lambda _: None)
+        assert parameters.have_hooks()
+        assert parameters.have_hooks()
+        handle.remove()
+
+
 # ---- modules with other parameters -----------------------------------------
 
 

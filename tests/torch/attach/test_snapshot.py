@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-from graphhooks.torch.guard import dict_versions, identity, snapshot
+from graphhooks.torch.guard import snapshot, words
 from graphhooks.torch.guard.snapshot import Held
 
 
@@ -38,6 +38,8 @@ class World:
         self.function = types.FunctionType(
             (lambda x=1: x).__code__, {}, argdefs=(1,))
         self.array = bytearray(b"12")
+        self.cell = types.CellType(1000)
+        self.derived = type("Derived", (self.kind,), {})
         self.held = held = Held()
         held.put(vars(self.thing), ["number"])
         held.put(vars(self.kind), ["flag"])
@@ -47,7 +49,10 @@ class World:
         for each in self.items, self.more:
             held.put(each, range(len(each)))
         held.put_one(type, self.thing)
-        held.put_all(snapshot.defaults_of, self.function)
+        held.put_all(words.defaults_of, self.function)
+        held.put_one(words.contents_of, self.cell)
+        held.put_one(words.mro_of, self.derived)
+        held.put_one(snapshot.item_of, (self.names, "z"))
         held.put_equal(bytes, self.array)
 
 
@@ -76,6 +81,15 @@ CHANGES = {
     "from a list": from_one_list_to_the_other,
     "a type": lambda w: setattr(w.thing, "__class__", type("T", (), {})),
     "defaults": lambda w: setattr(w.function, "__defaults__", (2,)),
+    "no defaults": lambda w: setattr(w.function, "__defaults__", None),
+    "defaults by name": lambda w: setattr(w.function, "__kwdefaults__", {}),
+    "a code": lambda w: setattr(w.function, "__code__",
+                                (lambda x=1: -x).__code__),
+    "what a cell has": lambda w: setattr(w.cell, "cell_contents", 1),
+    "an empty cell": lambda w: delattr(w.cell, "cell_contents"),
+    "the bases of a class": lambda w: setattr(w.derived, "__bases__",
+                                              (Thing,)),
+    "a key that was not there": lambda w: operator.setitem(w.names, "z", 1),
     "an array": lambda w: operator.setitem(w.array, 0, 0),
 }
 OTHERS = {
@@ -88,16 +102,17 @@ OTHERS = {
 
 
 def unversioned(monkeypatch):
-    monkeypatch.setattr(dict_versions, "_HAVE_VERSIONS", False)
+    monkeypatch.setattr(words, "_HAVE_VERSIONS", False)
 
 
-def one_by_one(monkeypatch):
-    monkeypatch.setattr(identity, "are_same", identity._one_by_one)
+def without_words(monkeypatch):
+    unversioned(monkeypatch)
+    monkeypatch.setattr(words, "FIELDS", {})
 
 
 WAYS = pytest.mark.parametrize("way", [
-    lambda _: None, unversioned, one_by_one],
-    ids=["as it is", "without versions", "one by one"])
+    lambda _: None, unversioned, without_words],
+    ids=["as it is", "without versions", "without words"])
 ASKED = pytest.mark.parametrize("asked", [1, 8])
 
 
@@ -145,18 +160,40 @@ def test_what_is_put_later_is_held(asked):
 
 
 def test_this_interpreter_is_known():
-    """Where it is not, all is compared one by one, which is slower."""
-    assert dict_versions._HAVE_VERSIONS is (sys.version_info < (3, 13))
-    assert identity.are_same is identity._at_once
+    """Where it is not, each thing is looked at, which is slower."""
+    assert words._HAVE_VERSIONS is (sys.version_info < (3, 13))
+    assert words._HAVE_USED
+    assert all(words.FIELDS.values())
 
 
-@pytest.mark.parametrize("are_same", [identity._at_once,
-                                      identity._one_by_one])
-def test_identity(are_same):
-    one, other = int("1000"), int("1000")
-    assert one == other and one is not other
-    assert are_same((), ()) and are_same((one, other), (one, other))
-    assert not are_same((one,), (other,))
-    assert not are_same((one,), (one, one))
-    assert not are_same((one, one), (one,))
-    assert not are_same((one, other), (other, one))
+def test_empty_dicts():
+    dicts = {}, collections.OrderedDict(), {}
+    asked = words.Words(map(words.Empty, dicts))
+    for each in dicts:
+        assert asked.is_same() and asked.is_same()
+        each["a"] = 1
+        assert not asked.is_same() and not asked.is_same()
+        del each["a"]
+    assert asked.is_same()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13),
+                    reason="dicts have no versions")
+def test_who_has_other_words_alone_is_looked_at():
+    looked = []
+
+    class Place(snapshot.Place):
+        __slots__ = ()
+
+        def is_same(self):
+            looked.append(self.container)
+            return super().is_same()
+
+    one, two = {"a": 1}, {"b": 2}
+    asked = words.Words([Place(one), Place(two)])
+    for _ in range(3):
+        assert asked.is_same()
+    two["c"] = 3
+    for _ in range(3):
+        assert asked.is_same()
+    assert looked == [one, two, two]

@@ -96,8 +96,7 @@ A folder imports from those after it in this list, and from none before it:
       finders.py            finds attributes that functions read of an object
       reachable_values.py   what modules and functions read, or leave out
       snapshot.py           compares the identities of recorded Python objects
-      dict_versions.py      tells that a dict was written, by its version
-      identity.py           compares the identities of many objects at once
+      words.py              tells by words of memory which things were written
       tensor_twins.py       tensors replaced by others of the same bits
     base/                   used by all folders above
       memory.py             captures and memory pools of torch

@@ -255,9 +255,13 @@ def has_tensor_hooks(tensor) -> bool:
     return bool(tensor._backward_hooks)
 
 
+# Of a leaf: on its gradient, and for when that has been added up.
+hooks_of_leaf = operator.attrgetter("_backward_hooks",
+                                    "_post_accumulate_grad_hooks")
+
+
 def has_hooks(leaf) -> bool:
-    """On its gradient, or for when that has been added up."""
-    return bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
+    return any(hooks_of_leaf(leaf))
 
 
 def hooks_of_node(node) -> list:
@@ -276,13 +280,9 @@ def _nothing(*_) -> None:
 
 
 def have_hooks(leaves, ours: int = 0) -> bool:
-    """Asked in every pass; each has so many of ours, for when its gradient
-    has been added up."""
-    for p in leaves:
-        if p._backward_hooks:
-            return True
-        hooks = p._post_accumulate_grad_hooks
-        if hooks and len(hooks) > ours:
+    """Each has so many of ours, for when its gradient has been added up."""
+    for on_gradient, on_sum in map(hooks_of_leaf, leaves):
+        if on_gradient or on_sum and len(on_sum) > ours:
             return True
     return False
 

@@ -151,7 +151,7 @@ class Evaluated(Called):
             return count_device(self)
         if not segment.places.are_kept():
             return count_replaced(self)
-        if any(segment.hooks) and are_heard(segment.hooks):
+        if not segment.quiet.is_same() and are_heard(segment.hooks):
             owner.count("hooks", self.name, segment.left_alone())
             return False
         if keeps_parametrized() and segment.is_parametrized:

@@ -10,11 +10,25 @@ import operator
 
 import torch
 
-from ..guard import identity
 from ..guard.storage_addresses import Forms
+from ..guard.words import Words, version_of
 
-_main = operator.methodcaller("get", "main_grad")  # of attributes
 _form = operator.attrgetter("shape", "dtype")
+
+
+class _Main:
+    """That of one parameter, by its attributes."""
+
+    __slots__ = "_names", "main"
+
+    def __init__(self, names):
+        self._names, self.main = names, names.get("main_grad")
+
+    def words(self) -> list:
+        return version_of(self._names)
+
+    def is_same(self) -> bool:
+        return self._names.get("main_grad") is self.main
 
 
 class Mains:
@@ -22,25 +36,32 @@ class Mains:
 
     def __init__(self, parameters=()):
         self._names = [*map(vars, parameters)]
-        self._last = self._now()
-        self._kinds = [*map(type, self._last)]
-        self._forms = _forms(self._last)
+        self._take(self._now())
 
-    def _now(self) -> tuple:
-        return (*map(_main, self._names),)
+    def _now(self) -> list:
+        return [*map(_Main, self._names)]
+
+    def _take(self, mains) -> None:
+        self._words = Words(mains)
+        self._kinds = _kinds(mains)
+        self._forms = _forms(mains)
 
     def are_others(self) -> bool:
         """Whether one is elsewhere, or has come, or gone."""
-        now = self._now()
-        if identity.are_same(now, self._last):
+        if self._words.is_same():
             return not self._forms.are_kept()
-        forms = _forms(now)
-        if [*map(type, now)] != self._kinds \
-                or not forms.are_those_of(self._forms):
+        now = self._now()
+        if _kinds(now) != self._kinds \
+                or not _forms(now).are_those_of(self._forms):
             return True
-        self._last, self._forms = now, forms
+        self._take(now)
         return False
 
 
+def _kinds(mains) -> list:
+    return [type(each.main) for each in mains]
+
+
 def _forms(mains) -> Forms:
-    return Forms((m for m in mains if isinstance(m, torch.Tensor)), _form)
+    return Forms((each.main for each in mains
+                  if isinstance(each.main, torch.Tensor)), _form)

@@ -35,12 +35,13 @@ from ..base import private
 from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
 from ..guard.storage_addresses import held_at, is_trained, lent
+from ..guard.words import Words
 from . import asked
 from .away import putting
 from .contributions import Others, Shares
 from .gradient_buffers import Home, is_at
 from .mains import Mains
-from .watchers import ADDED, fate, is_held, is_watched
+from .watchers import ADDED, Unheard, fate, is_held, is_watched
 
 _form = operator.attrgetter("shape", "dtype")
 
@@ -77,6 +78,7 @@ class Parameters:
         self.silent: tuple = ()  # of those, whose engines are told instead
         self._listeners: list = []  # hooks that those had at the recording
         self.own: list = []  # the graph puts them in place
+        self._unheard: Words | None = None  # those without hooks
         self.sample: tuple = ()  # one leaf, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
@@ -130,6 +132,7 @@ class Parameters:
             # Those that no call has used have nothing of graphs.
             self.others = Others([nodes[p] for p in self.own
                                   if p in self._used], tell, self.put)
+        self._unheard = None
 
     def _silence(self, nodes) -> None:
         """Autograd need not come by parameters of which graphs put the
@@ -219,8 +222,13 @@ class Parameters:
 
     def have_hooks(self) -> bool:
         """Whether one has come since the first recording."""
-        return private.have_hooks(self.own) \
-            or private.have_hooks(self.put, ours=1)
+        if self._unheard is not None and self._unheard.is_same():
+            return False
+        if private.have_hooks(self.own) or private.have_hooks(self.put, 1):
+            return True
+        self._unheard = Words([*(Unheard(p, 0) for p in self.own),
+                               *(Unheard(p, 1) for p in self.put)])
+        return False
 
     def have_listeners(self) -> bool:
         """Whether somebody else has one by now where engines have theirs, or

@@ -10,6 +10,25 @@ from torch.autograd.graph import get_gradient_edge
 
 from ..base import private
 from ..base.private import has_hooks, will_run
+from ..guard.words import Field, used_of
+
+
+class Unheard:
+    """A parameter without hooks on its gradient, but for so many of ours."""
+
+    def __init__(self, parameter, ours: int):
+        self._parameter, self._ours = parameter, ours
+        self._hooks = private.hooks_of_leaf(parameter)
+        self._field = Field(private.hooks_of_leaf, parameter, self._hooks)
+
+    def words(self) -> list:
+        words = [used_of(each) for each in self._hooks if each is not None]
+        words.append(self._field.words())
+        return sum(words, []) if all(words) else []
+
+    def is_same(self) -> bool:
+        return self._field.is_same() \
+            and not private.have_hooks([self._parameter], self._ours)
 
 
 def is_watched(parameter) -> bool:

@@ -36,6 +36,7 @@ from .draws import is_generator
 from .snapshot import Held
 from .kinds import has_values, is_iterator
 from .ran import ANY, more_than
+from .words import contents_of, defaults_of, mro_of
 
 # What torch keeps in a module; hooks and parameters are looked at elsewhere.
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -58,7 +59,6 @@ _SELF = ("__self__",)
 _BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset,
           collections.deque)
 _version = private.version
-_mro = operator.attrgetter("__mro__")
 _default = operator.attrgetter("default_factory")
 
 
@@ -186,7 +186,7 @@ class Found:
 
     def add_bases(self, kind) -> None:
         """Of a class, all that it has attributes of."""
-        self.held.put_one(_mro, kind)
+        self.held.put_one(mro_of, kind)
         self.values[".__mro__"] = kind.__mro__
 
     def add_module(self, prefix: str, module, leave_out=frozenset()) -> None:
@@ -483,7 +483,7 @@ class Found:
         where they were made, defaults, and globals."""
         while self._functions:
             name, function, self._far = self._functions.pop()
-            self.held.put_all(snapshot.defaults_of, function)
+            self.held.put_all(defaults_of, function)
             for i, value in enumerate(function.__defaults__ or ()):
                 self.add(f"{name}'s default {i}", value)
             self.add(f"{name}'s defaults", function.__kwdefaults__)
@@ -497,7 +497,7 @@ class Found:
         for free, cell in zip(function.__code__.co_freevars,
                               function.__closure__ or ()):
             if cell != types.CellType() and free != "__class__":
-                self.held.put_one(snapshot.contents_of, cell)
+                self.held.put_one(contents_of, cell)
                 self._mutable.append(lambda cell=cell: functools.partial(
                     setattr, cell, "cell_contents", cell.cell_contents))
                 self.add(f"{name}'s {free}", cell.cell_contents)

@@ -3,8 +3,8 @@
 Where to look and what was there are flat lists, so that the answer is a few
 short loops in C.  Most of it is in dicts and lists, and is found by its key;
 the rest is found by a function that many things share.  Who is asked often
-asks dicts whether they have been written (dict_versions.py), and looks into
-those alone that have.
+asks which dicts and objects have been written (words.py), and looks into those
+alone.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -17,8 +17,8 @@ import threading
 import weakref
 
 from ..base.private import current_pass
-from . import identity
-from .dict_versions import version_of
+from .words import (FIELDS, Field, Words, contents_of, defaults_of,
+                    version_of)
 
 _is, _item = operator.is_, operator.getitem
 _chain = itertools.chain.from_iterable
@@ -139,71 +139,77 @@ class Held:
         places: dict = {}
         for container, size in zip(self._sized, self._sizes):
             places[id(container)] = Place(container, size)
-        for container, key, value in zip(self._of, self._keys, self._values):
+        items = [*zip(self._of, self._keys, self._values)]
+        rest, fields = {}, []
+        for look, (things, values) in self._single.items():
+            if look is item_of:
+                items += [(*thing, value) for thing, value
+                          in zip(things, values)]
+            elif look in FIELDS:
+                fields += [Field(look, thing, (value,))
+                           for thing, value in zip(things, values)]
+            else:
+                rest[look] = things, values
+        for container, key, value in items:
             places.setdefault(id(container), Place(container)).put(key, value)
-        return Often([*places.values()], self._single, self._several,
-                     self._equal)
+        several = dict(self._several)
+        things, values = several.pop(defaults_of, ((), ()))
+        fields += [Field(defaults_of, thing, each) for thing, each
+                   in zip(things, zip(*[iter(values)] * 3))]
+        return Often([*places.values(), *fields], rest, several, self._equal)
 
 
 class Place:
     """A dict or list, and what is held of it."""
 
-    __slots__ = "container", "size", "_keys", "_values", "version"
+    __slots__ = "container", "size", "_keys", "_values", "_missing"
 
     def __init__(self, container, size: int | None = None):
         self.container = container
         self.size = size  # None: it may be any
         self._keys: list = []
         self._values: list = []
-        self.version = version_of(container)
+        self._missing: list = []  # keys that are not there
 
     def put(self, key, value) -> None:
+        if value is GONE:
+            self._missing.append(key)
+            return
         self._keys.append(key)
         self._values.append(value)
+
+    def words(self) -> list:
+        return version_of(self.container)
 
     def is_same(self) -> bool:
         return self.size in (None, len(self.container)) and all(
             map(_is, map(_item, itertools.repeat(self.container), self._keys),
-                self._values))
+                self._values)) \
+            and not any(key in self.container for key in self._missing)
 
 
 class Often:
     """What is the same at most times.  Raises as a look into it does."""
 
-    def __init__(self, places, single: dict, several: dict, equal: dict):
-        self._counted = [p for p in places if p.version is not None]
-        self._versions = [p.version for p in self._counted]
-        self._seen: list = [None for _ in self._versions]
-        self._others = [p for p in places if p.version is None]
-        self._single = [(look, things, (*values,)) for look, (things, values)
-                        in single.items()]
-        self._several = [(look, things, (*values,)) for look, (things, values)
-                         in several.items()]
+    def __init__(self, things, single: dict, several: dict, equal: dict):
+        self._words = Words(things)
+        self._single = [(look, *each) for look, each in single.items()]
+        self._several = [(look, *each) for look, each in several.items()]
         self._equal = [(look, *each) for look, each in equal.items()]
 
     def is_same(self) -> bool:
-        versions = [v.value for v in self._versions]
-        if versions != self._seen and not self._are_written_same(versions):
+        if not self._words.is_same():
             return False
-        for place in self._others:
-            if not place.is_same():
-                return False
         for look, things, values in self._single:
-            if not identity.are_same((*map(look, things),), values):
+            if not all(map(_is, map(look, things), values)):
                 return False
         for look, things, values in self._several:
-            if not identity.are_same((*_chain(map(look, things)),), values):
+            now = [*_chain(map(look, things))]
+            if len(now) != len(values) or not all(map(_is, now, values)):
                 return False
         for look, things, values in self._equal:
             if [*map(look, things)] != values:
                 return False
-        return True
-
-    def _are_written_same(self, versions: list) -> bool:
-        for place, now, then in zip(self._counted, versions, self._seen):
-            if now != then and not place.is_same():
-                return False
-        self._seen = versions
         return True
 
 
@@ -271,8 +277,3 @@ def attributes_of(thing, found: "Held | None" = None):
     if found is not None:
         found.see(seen)
     return seen.value
-
-
-contents_of = operator.attrgetter("cell_contents")
-defaults_of = operator.attrgetter("__code__", "__defaults__",
-                                  "__kwdefaults__")

@@ -1,7 +1,7 @@
 """Where graphs find what belongs to modules: parameters, buffers, submodules.
 
 It is asked in every call and of every tensor whether that is as it was, so
-lists are compared at once.
+many are compared at once.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -16,9 +16,10 @@ import torch
 
 from ..base.private import check_of_forms, registries_of, version
 from ..base.tree import Unfit
-from . import identity
+from .words import Words, version_of
 
 _chain = itertools.chain.from_iterable
+_is = operator.is_
 address = torch.Tensor.data_ptr
 _stride = torch.Tensor.stride
 is_trained = operator.attrgetter("requires_grad")
@@ -59,6 +60,22 @@ class Forms:
         return zip(self._addresses, self.kinds, self._strides)
 
 
+class _Registry:
+    """One of a module's, with all that is in it, in its order."""
+
+    __slots__ = "_names", "_values"
+
+    def __init__(self, names):
+        self._names, self._values = names, [*names.values()]
+
+    def words(self) -> list:
+        return version_of(self._names)
+
+    def is_same(self) -> bool:
+        return len(self._names) == len(self._values) \
+            and all(map(_is, self._names.values(), self._values))
+
+
 class Places:
     """Those of modules, as they are when this is made."""
 
@@ -66,18 +83,13 @@ class Places:
         dicts = [d for module in modules for m in module.modules()
                  for d in registries_of(m)
                  if isinstance(d, dict)]
-        self._empty = [d for d in dicts if not d]
-        self._values = [d.values() for d in dicts if d]
-        self._sizes = [*map(len, self._values)]
-        self._held = self._now()
+        self._words = Words(map(_Registry, dicts))
+        self._held = [*_chain(d.values() for d in dicts)]
         self._forms = Forms(t for t in self._held
                             if isinstance(t, torch.Tensor)
                             and t.layout == torch.strided)
         self._versioned = [t for t in self._forms.tensors
                            if not t.is_inference()]
-
-    def _now(self) -> tuple:
-        return (*_chain(self._values),)
 
     def are_kept(self) -> bool:
         """Whether they hold the same tensors, which are where they were, of
@@ -87,9 +99,7 @@ class Places:
 
     def are_same(self) -> bool:
         """Whether they hold the same tensors, wherever these are by now."""
-        return identity.are_same(self._now(), self._held) \
-            and [*map(len, self._values)] == self._sizes \
-            and not any(self._empty)
+        return self._words.is_same()
 
     def differs_in_buffers(self, other: "Places") -> bool:
         """And in nothing else."""

@@ -92,7 +92,7 @@ def is_at_home(segment) -> bool:
         owner.count("replaced", segment.name, "the main_grad of a "
                     "parameter is elsewhere than when it was recorded")
         return False
-    if any(segment.hooks) and are_heard(segment.hooks):
+    if not segment.quiet.is_same() and are_heard(segment.hooks):
         owner.count("hooks", segment.name, segment.left_alone())
         return False
     if keeps_parametrized() and segment.is_parametrized:

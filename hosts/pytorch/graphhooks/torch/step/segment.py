@@ -29,6 +29,7 @@ from ..grad import watchers
 from ..grad.parameters import Parameters
 from ..guard.storage_addresses import Places
 from ..guard.settings import Settings
+from ..guard.words import Empty, Words
 from ..record import checkpoint, forwards, recording, weights
 from ..record.split import Split
 from ..record.state import before_pass
@@ -63,6 +64,7 @@ class Segment(WayBack):
                       if not is_called_around(inner, m)
                       for h in hooks_of(inner)]
         self.hooks += GLOBAL_HOOKS
+        self.quiet = Words(map(Empty, self.hooks))  # while there are none
         self.settings: Settings | None = None  # what graphs read in Python
         self.state = None  # before the pass at hand, if it is recorded
         self.misfit: str | None = None  # of a call's packed arguments
