@@ -31,7 +31,8 @@ _WITHOUT = ("or install the package alone, for a machine that has the library "
 # By the name that Debian has for each.
 _TO_BUILD = {"make": "make"}
 _TO_CONFIGURE = {"autoreconf": "autoconf", "automake": "automake",
-                 "libtoolize": "libtool", "pkg-config": "pkg-config"}  # fmt: skip
+                 "libtoolize": "libtool",
+                 "pkg-config": "pkg-config"}  # fmt: skip
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata=None):
