@@ -122,6 +122,33 @@ static void train(struct rank *r, const int *sizes, uint32_t n,
 
 static const struct sharer_options plain;
 
+/* The later one of two banks gets its ranks first. */
+static void test_ranks_in_another_order(struct rank *r)
+{
+    gh_bank_desc desc = { .struct_size = sizeof(desc) };
+    uint32_t banks[2] = { 0, 0 };
+    struct sharer s;
+
+    if (!sharer_open_alone(&s, r, &plain)) {
+        return;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        desc.tokens = 16u << i;
+        says_int(r, gh_bank_add(s.session, &desc, &banks[i], &s.err), GH_OK,
+                 "a bank of %u tokens is declared", desc.tokens);
+    }
+    for (uint32_t i = 2; i-- > 0;) {
+        s.ranks.bank = banks[i];
+        says_int(r, sharer_join(&s), GH_OK, "bank %u has ranks: %.120s",
+                 banks[i], s.err.text);
+    }
+    for (uint32_t i = 2; i-- > 0;) {
+        says_int(r, gh_ranks_clear(s.session, banks[i], &s.err), GH_OK,
+                 "and gives them back: %.120s", s.err.text);
+    }
+    sharer_close(&s);
+}
+
 static void test_powers_of_two(struct rank *r)
 {
     static const int sizes[] = { 1, 2, 4 };
@@ -194,6 +221,7 @@ int main(void)
 {
     static const struct ranks_test four[] = {
         { "1, 2 and 4", test_powers_of_two, false },
+        { "ranks in another order", test_ranks_in_another_order, false },
         { "one bank falls back", test_one_bank_falls_back, false },
     };
     static const struct ranks_test three[] = {
@@ -207,13 +235,13 @@ int main(void)
     if (!ranks_open(&status)) {
         return status;
     }
-    ranks_run_all(4, four, 2);
+    ranks_run_all(4, four, sizeof(four) / sizeof(four[0]));
     ranks_run_all(3, three, 1);
     ranks_run_all(2, two, 1);
     ranks_quiet(true);
     for (int seed = 2; seed < 12 && ranks_are_soft(); seed++) {
         ranks_seed(seed);
-        ranks_run_all(4, four, 2);
+        ranks_run_all(4, four, sizeof(four) / sizeof(four[0]));
         ranks_run_all(3, three, 1);
     }
     ranks_quiet(false);

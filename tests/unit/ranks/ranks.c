@@ -56,6 +56,7 @@ static struct gh_comm ours = { 'a', 0, N, 'x' };
 static uint64_t mine[GH_COMM_WORDS], all[8 * GH_COMM_WORDS];
 static void (*changes)(uint64_t *theirs, uint32_t n); /* those of OTHER */
 static bool follows_fail, gathers_fail;
+static uint32_t fails_of; /* words: gathers of so many fail too */
 static const struct gh_comm *fails_look;
 
 gh_status gh_comm_follow(struct gh_comm *comm, void *stream, gh_error *error)
@@ -72,7 +73,7 @@ gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *words,
                          uint32_t n, const uint64_t **all_p, gh_error *error)
 {
     note("gather%c%u ", comm->letter, n);
-    if (gathers_fail) {
+    if (gathers_fail || n == fails_of) {
         snprintf(error->text, sizeof(error->text), "nobody came");
         return GH_ERR_RANKS;
     }
@@ -335,6 +336,7 @@ static void begin(void)
     bank.comm = &ours;
     changes = NULL;
     follows_fail = gathers_fail = false;
+    fails_of = 0;
     fails_look = NULL;
     captures = GH_CAPTURING_NO;
     limit_s = 0;
@@ -739,6 +741,10 @@ static void test_times(void)
     is_status(gh_rank_collect_largest(&c, STREAM, ns, 2, &who, &err),
               GH_ERR_RANKS, &err, "a rank that cannot follow parts");
     ok(!was("gather"), "and asks nobody");
+    begin();
+    fails_of = 2;
+    is_status(gh_rank_collect_largest(&c, STREAM, ns, 2, &who, &err),
+              GH_ERR_RANKS, &err, "nor are there times that did not come");
     begin();
     c.ranks.lost = true;
     is_status(gh_rank_collect_largest(&c, STREAM, ns, 2, &who, &err),
