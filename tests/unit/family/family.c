@@ -223,7 +223,8 @@ static void test_a_tensor_without_an_end(void)
     layer->tensors[0].parts = BIT(ATTN);
     is_status(take(layer, &traits), GH_ERR_INVALID, &err,
               "a tensor's name without an end is refused");
-    ok(said("tensors[0] has no good name"), "by its place: %s", err.text);
+    ok(said("tensors[0] has no good name") && said("at most 63 of them"),
+       "by its place, with the rule: %s", err.text);
     name[GH_FAMILY_NAME - 1] = '\0';
     is_status(take(layer, &traits), GH_OK, &err, "one of 63 letters is taken");
     is_str(traits.names[0], name, "all of it");
