@@ -114,7 +114,9 @@ tests_unit_memory_pinned_t_SOURCES = tests/unit/memory/pinned.c \
 	$(soft_memory) $(host_memory)
 tests_unit_memory_pinned_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
 tests_unit_memory_pinned_t_LDADD = $(core_test_libs)
-tests_unit_device_calls_t_SOURCES = tests/unit/device/calls.c $(fake_calls)
+tests_unit_device_calls_t_SOURCES = tests/unit/device/calls.c $(fake_calls) \
+	$(host_memory)
+tests_unit_device_calls_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
 tests_unit_device_calls_t_LDADD = $(core_test_libs)
 tests_unit_device_job_t_LDADD = $(core_test_libs)
 tests_unit_device_batch_t_LDADD = $(core_test_libs)

@@ -8,6 +8,7 @@
 
 #include "device/private.h"
 #include "support/fake.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -289,8 +290,69 @@ static void test_memory_that_nobody_needs(void)
            "the software device is told of both");
 }
 
+/* ---- kernels ------------------------------------------------------------- */
+
+static CUresult loads, gives_functions;
+
+static CUresult load_data(CUmodule *module_p, const void *image)
+{
+    note(strstr(image, ".entry") != NULL ? "load " : "what? ");
+    *module_p = (CUmodule)9;
+    return loads;
+}
+
+static CUresult get_function(CUfunction *function_p, CUmodule module,
+                             const char *name)
+{
+    (void)module;
+    (void)name;
+    *function_p = (CUfunction)3;
+    return gives_functions;
+}
+
+static CUresult unload(CUmodule module)
+{
+    (void)module;
+    note("unload ");
+    return CUDA_SUCCESS;
+}
+
+static CUresult allocate(CUdeviceptr *address_p, size_t bytes)
+{
+    (void)bytes;
+    *address_p = 4096;
+    return CUDA_SUCCESS;
+}
+
+static gh_status load_kernels(void)
+{
+    begin();
+    host_memory_begin();
+    dev.drv.cuModuleLoadData = load_data;
+    dev.drv.cuModuleGetFunction = get_function;
+    dev.drv.cuModuleUnload = unload;
+    dev.drv.cuMemAlloc = allocate;
+    return gh_device_kernels_load(&dev, &err);
+}
+
+static void test_kernels_are_loaded(void)
+{
+    loads = gives_functions = CUDA_SUCCESS;
+    is_status(load_kernels(), GH_OK, &err, "a driver gets the kernels' text");
+    is_str(calls, "load ", "once");
+    is_int(host_memory_left(), 0, "which is not kept");
+    gives_functions = CUDA_ERROR_NOT_FOUND;
+    is_status(load_kernels(), GH_ERR_DEVICE, &err, "one may lack a kernel");
+    is_str(calls, "load unload ", "then the module is given back");
+    loads = CUDA_ERROR_INVALID_VALUE;
+    is_status(load_kernels(), GH_ERR_DEVICE, &err, "or refuse the text");
+    is_str(calls, "load ", "of which there is no module then");
+    is_int(host_memory_left(), 0, "nor the text");
+}
+
 int main(void)
 {
+    test_kernels_are_loaded();
     test_contexts();
     test_modes_that_fail();
     test_copies();
