@@ -13,7 +13,7 @@ import torch
 from torch import is_grad_enabled
 
 from ...errors import Error
-from ..base.private import is_batched, tell_of_outputs
+from ..base.private import call_at_once, is_batched, tell_of_outputs
 from ..base.tree import Unserved
 from ..grad.contributions import may_keep
 from ..grad.strides import copy_of
@@ -102,6 +102,7 @@ def _metadata(ctx) -> list:
 
 
 tell_of_outputs(Replay, _metadata)
+call_at_once(Replay)
 
 
 def _instead(ctx, grads, what: str):
