@@ -126,6 +126,16 @@ static void test_odd_values_are_refused(void)
         "GRAPHHOOKS_PLUGIN_PATH=:",
         "GRAPHHOOKS_PLUGIN_PATH=/a:",
         "GRAPHHOOKS_PLUGIN_PATH=:/a",
+        "GRAPHHOOKS_OFFLOAD_FRACTION=1.01",
+        "GRAPHHOOKS_OFFLOAD_FRACTION=2",
+        "GRAPHHOOKS_OFFLOAD_FRACTION=.",
+        "GRAPHHOOKS_OFFLOAD_FRACTION=0.5.5",
+        "GRAPHHOOKS_OFFLOAD_FRACTION=-0.5",
+        "GRAPHHOOKS_OFFLOAD_FRACTION=1e-1",
+        "GRAPHHOOKS_OFFLOAD_FRACTION=0.000000000000000001",
+        "GRAPHHOOKS_OFFLOAD_MIN_BYTES=-1",
+        "GRAPHHOOKS_OFFLOAD_MIN_BYTES=1k",
+        "GRAPHHOOKS_OFFLOAD_MIN_BYTES=1234567890123456789",
     };
 
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
@@ -606,6 +616,31 @@ static void test_the_process_environment(void)
 }
 
 /* That tests/session/ranks/lost.c knows them all. */
+/* Numbers are compared, and not the text that is shown of them. */
+static void test_ranks_compare_numbers(void)
+{
+    const char *const envp[] = { "GRAPHHOOKS_OFFLOAD_MIN_BYTES=8589934592",
+                                 "GRAPHHOOKS_MAX_SLOTS=5", NULL };
+    struct gh_setting settings[GH_ENV_COUNT];
+    uint32_t n, found = 0;
+
+    gh_env_load(envp, &env, NULL);
+    n = gh_env_settings(&env, settings);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct gh_setting *s = &settings[i];
+
+        if (strcmp(s->name, "GRAPHHOOKS_OFFLOAD_MIN_BYTES") == 0) {
+            found++;
+            ok(s->word == UINT64_C(8589934592), "bytes are compared");
+            is_str(s->text, "8589934592", "and shown");
+        } else if (strcmp(s->name, "GRAPHHOOKS_MAX_SLOTS") == 0) {
+            found++;
+            ok(s->word == 5, "and so are counts");
+        }
+    }
+    is_int(found, 2, "both are the same on all ranks");
+}
+
 static void test_ranks_compare_all_but_what_is_their_own(void)
 {
     struct gh_setting settings[GH_ENV_COUNT];
@@ -650,6 +685,7 @@ int main(void)
     test_the_table_is_printed();
     test_the_readme_has_the_same_table();
     test_the_process_environment();
+    test_ranks_compare_numbers();
     test_ranks_compare_all_but_what_is_their_own();
     return done_testing();
 }
