@@ -68,6 +68,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/attach/versions.py \
 	hosts/pytorch/graphhooks/torch/base/__init__.py \
 	hosts/pytorch/graphhooks/torch/base/comparisons.py \
+	hosts/pytorch/graphhooks/torch/base/gathered.py \
 	hosts/pytorch/graphhooks/torch/base/memory.py \
 	hosts/pytorch/graphhooks/torch/base/names.py \
 	hosts/pytorch/graphhooks/torch/base/notices.py \

@@ -652,7 +652,7 @@ def _told(move_out):
 def _take_tensors(stack) -> None:
     """Those of the CPU are the GPU's."""
     torch.Tensor.is_cuda = property(lambda _: True)
-    stack.device_of = lambda _: _Device(0)
+    stack.device_of = lambda *_: _Device(0)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,9 @@ from models import GRAINS, LAYERS, Block, F, Mlp, Model, nn
 
 from graphhooks import Error, Session
 from graphhooks.torch.attach import stack
+from graphhooks.torch.base.gathered import Gathering
+
+NONE = Gathering(nn.Module(), {})  # of whose parameters none moves
 
 
 def found(model, layers=None, parts=None):
@@ -201,12 +204,12 @@ def test_parts_that_are_not_there_are_said(parts, why):
 def test_layers_on_the_CPU_are_refused(without_a_gpu):
     with pytest.raises(Error, match="the layers are on cpu; graphs are of a "
                                     "GPU: move the model there"):
-        stack.device_of(stack.find(Model(), None, None))
+        stack.device_of(stack.find(Model(), None, None), NONE)
 
 
 def test_layers_that_are_nowhere_yet_are_refused(without_a_gpu):
     with pytest.raises(Error, match="the layers are on meta"):
-        stack.device_of(stack.find(Model().to("meta"), None, None))
+        stack.device_of(stack.find(Model().to("meta"), None, None), NONE)
 
 
 # ---- the plan --------------------------------------------------------------
@@ -264,13 +267,11 @@ def test_the_plan_of_modules_without_parts(soft):
         assert [s.graphed for s in segments] == [True] * count
 
 
-class Sharded(nn.Module):
-    """As FSDP2 has them."""
-
-    def _get_fsdp_state(self):
-        return None
+class FullyShardedDataParallel(nn.Module):
+    """FSDP's older wrapper, by its name."""
 
 
-def test_layers_that_are_sharded_have_no_graphs():
+def test_layers_that_are_sharded_by_the_wrapper_have_no_graphs():
     assert stack.why_unfit(nn.Sequential(nn.Linear(2, 2))) is None
-    assert "sharded by FSDP" in stack.why_unfit(nn.Sequential(Sharded()))
+    assert "use fully_shard" in stack.why_unfit(nn.Sequential(
+        FullyShardedDataParallel()))

@@ -100,6 +100,7 @@ A folder imports from those after it in this list, and from none before it:
       tensor_twins.py       tensors replaced by others of the same bits
     base/                   used by all folders above
       memory.py             captures and memory pools of torch
+      gathered.py           copies parameters that move, as FSDP2's, for graphs
       tree.py               finds the tensors in arguments and results
       names.py              finds the names that a function's code reads
       comparisons.py        compares tensors without waiting for the device

@@ -14,11 +14,14 @@ import logging
 import os
 import weakref
 
+from torch.utils.weak import WeakIdKeyDictionary
+
 from ... import _abi
 from ...errors import Error
 from ...services import host_services
 from ..base import private
 from ..base.comparisons import Comparisons
+from ..base.gathered import Gathering
 from ..base.memory import Captures
 from ..base.notices import NOTE, Notices
 from ..evaluate import evaluation
@@ -76,6 +79,7 @@ class Attached(Owner):
         self._given = weakref.ref(model), layers, options
         self._renewals = 0
         self._apart: dict = {}  # layers that no graph has with others, and why
+        self._moved = WeakIdKeyDictionary()  # parameters that a loop moves
         self._split: dict = {}  # those whose pieces have graphs, in words
         self._past: dict = {}  # counts of the sessions before this one
         self._attach(model, layers, **options)
@@ -100,15 +104,23 @@ class Attached(Owner):
             layer.is_apart |= layer.name in self._apart
         checks.check_layers(model, self.layers)
         self.splits = bool(split_backward)
+        self.gathering = Gathering(model, self._moved)
+        for layer in self.layers:
+            layer.is_apart |= self.gathering.note(layer)
+        checks.check_gathering(self.gathering, self.layers, {
+            "offload": self.has_words, "split_backward": self.splits,
+            "eval": eval})
         self.delays = self.splits or any(
             getattr(layer.module, "delayed", None) is not None
             for layer in self.layers)
-        self.device = stack.device_of(self.layers)
+        self.device = stack.device_of(self.layers, self.gathering)
         versions.check()
         checks.check_allocator()
         be_opaque()
         self.is_packed = bool(packed)
         self.ranks = ranks.of(self, group)
+        if self.gathering.layers and self.ranks.size > 1:
+            raise Error(checks.NO_GROUP)
         evaluates = evaluation.asked(eval, graphs, self.ranks)
         self._graphs = bool(graphs)
         self.uses = Uses(model, "autograd" if self.splits else gradients)
@@ -475,6 +487,7 @@ class Attached(Owner):
             names = [n for n, each in self._split.items() if each == said]
             lines += [names[0] + f" and {len(names) - 1} more" * (
                 len(names) > 1) + f": {said}"]
+        lines += self.gathering.lines()
         if self._renewals:
             lines += ["attached anew, as parameters, buffers or submodules "
                       "were replaced, moved or frozen: "

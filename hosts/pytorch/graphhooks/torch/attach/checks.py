@@ -14,6 +14,7 @@ from ...errors import Error
 from ..offload.bracket import Plain
 from ..step.forward_wrapper import Detached, Site
 from . import stack
+from .body import Body
 
 
 def check_options(options, gradients, group) -> None:
@@ -68,6 +69,40 @@ def check_layers(model, layers) -> None:
                         "each module once: name it once, as in layers=[layer];"
                         " several calls of it in a microbatch may be graphs")
         seen.add(id(layer.module))
+
+
+NO_GROUP = ("group= is for layers that ranks run together, and some are "
+            "sharded by FSDP (fully_shard), which graphs have on each rank "
+            "alone: leave group out, or use DistributedDataParallel")
+# Beside FSDP, in words.
+_NO_OPTIONS = {
+    "offload": "offload moves what layers keep, and cannot tell their "
+               "gathered parameters from it",
+    "split_backward": "split_backward needs parameters once more, when FSDP "
+                      "has let them go",
+    "eval": "graphs of evaluation read parameters in place, and FSDP moves "
+            "them",
+}
+
+
+def check_gathering(gathering, layers, options: dict) -> None:
+    """What graphs of layers that FSDP shards do not do."""
+    for layer in layers if gathering.layers else ():
+        modules = [layer.module]
+        if gathering.has_unlike(modules):
+            raise Error(f"{layer.name} is sharded by FSDP (fully_shard), and "
+                        "has parameters that are in other shards besides, as "
+                        "tensor parallelism has them, or in a type of their "
+                        "own: leave that out, or leave the layer out with "
+                        "layers=")
+        if isinstance(layer.module, Body) and gathering.has_shards(modules):
+            raise Error(f"{layer.name} is a segment of an engine's own, and "
+                        "its modules are sharded by FSDP (fully_shard), whose "
+                        "hooks nobody calls there: attach to the layers")
+    for name, why in _NO_OPTIONS.items() if gathering.layers else ():
+        if options[name]:
+            raise Error(f"{name} is not for layers that are sharded by FSDP "
+                        f"(fully_shard): {why}; leave {name} out")
 
 
 def check_allocator() -> None:

@@ -39,7 +39,8 @@ class Optimizers:
         if self._have_stepped:
             return False
         before, self._written = self._written, [
-            s.parameters.version() for s in self._owner.segments]
+            self._owner.gathering.version(),
+            *(s.parameters.version() for s in self._owner.segments)]
         return before not in (None, self._written)
 
     def _is_ours(self, optimizer) -> bool:

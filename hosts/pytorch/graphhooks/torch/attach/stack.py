@@ -217,13 +217,10 @@ def why_unfit(module) -> str | None:
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         return ("has parameters without a shape yet: run one forward before "
                 "the attach")
-    for inner in module.modules():
-        if private.is_fsdp(inner):
-            return ("is sharded by FSDP (fully_shard), whose parameters come "
-                    "and go, and graphs need them in place: use "
-                    "DistributedDataParallel, and ZeroRedundancyOptimizer of "
-                    "torch.distributed.optim to shard the optimizer's state "
-                    "(ZeRO-1)")
+    if any(map(private.is_fsdp1, module.modules())):
+        return ("is sharded by FullyShardedDataParallel, which makes its "
+                "parameters anew in each call: use fully_shard of "
+                "torch.distributed.fsdp, whose layers have graphs")
     return None
 
 
@@ -243,10 +240,10 @@ def describe(layers) -> Model:
     return model
 
 
-def device_of(layers) -> int:
+def device_of(layers, gathering) -> int:
     """The GPU that all of the stack is on."""
-    devices = {t.device for layer in layers
-               for t in (*layer.module.parameters(), *layer.module.buffers())}
+    devices = set().union(*(gathering.devices(layer.module)
+                            for layer in layers))
     if not devices and torch.cuda.is_available():
         return torch.cuda.current_device()
     where = ", ".join(sorted(map(str, devices)))

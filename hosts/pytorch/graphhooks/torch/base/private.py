@@ -311,9 +311,55 @@ def is_compiled(module) -> bool:
         or getattr(module, "_compiled_call_impl", None) is not None
 
 
-def is_fsdp(module) -> bool:
-    return type(module).__name__ == "FullyShardedDataParallel" \
-        or hasattr(module, "_get_fsdp_state")
+def is_fsdp1(module) -> bool:
+    return type(module).__name__ == "FullyShardedDataParallel"
+
+
+def is_fsdp2(module) -> bool:
+    return hasattr(module, "_get_fsdp_state")
+
+
+def fsdp_groups(model) -> list:
+    """Of FSDP2: what is gathered together, once each."""
+    found: dict = {}
+    for module in model.modules():
+        if is_fsdp2(module):
+            state = module._get_fsdp_state()
+            groups = getattr(state, "_fsdp_param_groups", None)
+            found.update((group, None) for group in (
+                [state._fsdp_param_group] if groups is None else groups)
+                if group is not None)
+    return [*found]
+
+
+def fsdp_places(each) -> list:
+    """Where a parameter of such a group is: modules, and its names there."""
+    info = each._module_info
+    return [(info.module, info.param_name),
+            *zip(info.shared_modules, info.shared_param_names)]
+
+
+def is_gathered_plain(each) -> bool:
+    """Whether a call has it as a tensor of torch's own, and not in shards of
+    another kind, or in a type of somebody's."""
+    return not (each.is_dtensor or getattr(each, "is_spmd_types", False)
+                or hasattr(local_shard(each.sharded_param),
+                           "fsdp_post_all_gather"))
+
+
+def local_shard(parameter):
+    return parameter._local_tensor
+
+
+def are_gathered(group) -> bool:
+    return group.is_unsharded
+
+
+def gathers_for_backward(group) -> bool:
+    return group.unshard_in_backward
+
+
+foreach_copy = torch._foreach_copy_
 
 
 def ddp_runs() -> bool:

@@ -49,7 +49,8 @@ _form = operator.attrgetter("shape", "dtype")
 class Parameters:
     """Those of a segment that are trained."""
 
-    def __init__(self, modules, comparisons=None):
+    def __init__(self, modules, comparisons=None, gathered=None):
+        self.gathered = gathered  # those of them that FSDP has
         held = [(registry, name, p)
                 for module in modules for m in module.modules()
                 for registry in [private.parameters_of(m)]
@@ -111,7 +112,8 @@ class Parameters:
             nodes.setdefault(p, get_gradient_edge(p).node)
         self.returned = tuple(p for p in self.all if by_autograd(p)
                               or p in self.watched or p in self.shares.found
-                              or has_hooks(p) or is_held(p, ours=1)
+                              or has_hooks(p) or self._is_gathered(p)
+                              or is_held(p, ours=1)
                               or getattr(p, "grad_dtype", p.dtype) != p.dtype)
         # Of several calls in one pass autograd gives an engine the sum.
         self.put = tuple(p for p in self.returned if p in self.putting
@@ -133,6 +135,9 @@ class Parameters:
             self.others = Others([nodes[p] for p in self.own
                                   if p in self._used], tell, self.put)
         self._unheard = None
+
+    def _is_gathered(self, p) -> bool:
+        return self.gathered is not None and self.gathered.has(p)
 
     def _silence(self, nodes) -> None:
         """Autograd need not come by parameters of which graphs put the
@@ -163,6 +168,13 @@ class Parameters:
         `silent` are for Sums.give()."""
         return (*(found[p] for p in self.returned),
                 *(found.get(p) for p in self.sample))
+
+    def land(self, found: dict) -> list:
+        """In a recording: what autograd is given of `returned`, where the
+        graph leaves it."""
+        gradients = [found[p] for p in self.returned]
+        return gradients if self.gathered is None \
+            else self.gathered.land(self.returned, gradients)
 
     def deliver(self, gradients: dict) -> None:
         """To parameters by which autograd does not come, as it does it."""
@@ -298,7 +310,9 @@ class Parameters:
         often an optimizer has written it."""
         found = []
         for p in self.all:
-            found.append(private.make_subclass(type(p), p.data, True))
+            found.append(private.make_subclass(
+                type(p), p.data if self.gathered is None
+                else self.gathered.data_of(p), True))
             vars(found[-1]).update(vars(p))
         return found
 
@@ -323,7 +337,11 @@ class Parameters:
         alias = dict(zip(self.all, aliases))
         places = [*self.places, *(p for p in self.elsewhere
                                   if held_at(p[0], p[1]) is p[2])]
-        return lent(places, [alias[p] for _, _, p in places])
+        others = [alias[p] for _, _, p in places]
+        if self.gathered is not None:
+            places += self.gathered.frozen
+            others += self.gathered.stand_ins()
+        return lent(places, others)
 
     def find_elsewhere(self, weights) -> None:
         """Those that are in dicts and lists that functions read, too."""

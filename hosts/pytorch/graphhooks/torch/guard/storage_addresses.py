@@ -31,17 +31,17 @@ class Forms:
     """Where tensors lie, of which kind they are, and how they are laid
     out."""
 
-    def __init__(self, tensors, kind=_kind):
+    def __init__(self, tensors, kind=_kind, at=address):
         self.tensors = (*tensors,)
-        self._kind = kind
-        self._addresses = [*map(address, self.tensors)]
+        self._kind, self._at = kind, at
+        self._addresses = [*map(at, self.tensors)]
         self.kinds = [*map(kind, self.tensors)]
         self._strides = [*map(_stride, self.tensors)]
         # Each says at once, under some conditions, that all are as they were.
         self._checks: list = []
 
     def are_kept(self) -> bool:
-        if [*map(address, self.tensors)] != self._addresses:
+        if [*map(self._at, self.tensors)] != self._addresses:
             return False
         for check in self._checks:
             if check(*self.tensors):
@@ -52,6 +52,12 @@ class Forms:
         if len(self._checks) < _CHECKS:
             self._checks.append(check_of_forms(self.tensors))
         return True
+
+    def have_moved(self) -> bool:
+        """And nothing else."""
+        return [*map(self._at, self.tensors)] != self._addresses \
+            and [*map(self._kind, self.tensors)] == self.kinds \
+            and [*map(_stride, self.tensors)] == self._strides
 
     def are_those_of(self, other: "Forms") -> bool:
         return [*self.each()] == [*other.each()]
@@ -77,29 +83,38 @@ class _Registry:
 
 
 class Places:
-    """Those of modules, as they are when this is made."""
+    """Those of modules, as they are when this is made; what is `gathered` of
+    their parameters lies anywhere."""
 
-    def __init__(self, modules):
+    def __init__(self, modules, gathered=None):
         dicts = [d for module in modules for m in module.modules()
                  for d in registries_of(m)
                  if isinstance(d, dict)]
         self._words = Words(map(_Registry, dicts))
         self._held = [*_chain(d.values() for d in dicts)]
-        self._forms = Forms(t for t in self._held
-                            if isinstance(t, torch.Tensor)
-                            and t.layout == torch.strided)
-        self._versioned = [t for t in self._forms.tensors
-                           if not t.is_inference()]
+        tensors = [t for t in self._held if isinstance(t, torch.Tensor)
+                   and t.layout == torch.strided]
+        moving = [] if gathered is None else [*filter(gathered.has, tensors)]
+        ids = {*map(id, moving)}
+        self._forms = Forms(t for t in tensors if id(t) not in ids)
+        self._moving = Forms(moving, at=id) if moving else None
+        self._versioned = [t for t in tensors if not t.is_inference()]
 
     def are_kept(self) -> bool:
         """Whether they hold the same tensors, which are where they were, of
         the same kind and laid out as they were: ``.data`` may be set to a
         slice of itself."""
-        return self.are_same() and self._forms.are_kept()
+        return self.are_same() and self._forms.are_kept() and (
+            self._moving is None or self._moving.are_kept())
 
     def are_same(self) -> bool:
         """Whether they hold the same tensors, wherever these are by now."""
         return self._words.is_same()
+
+    def have_moved(self) -> bool:
+        """Whether they hold the same tensors, which are elsewhere, and are
+        what they were otherwise."""
+        return self.are_same() and self._forms.have_moved()
 
     def differs_in_buffers(self, other: "Places") -> bool:
         """And in nothing else."""
@@ -114,6 +129,24 @@ class Places:
     def versions(self) -> list:
         """How often each has been written; what graphs write is not told."""
         return [*map(version, self._versioned)]
+
+
+class Unknown:
+    """Those of modules whose parameters their first call shows."""
+
+    def are_kept(self) -> bool:
+        return False
+
+    def are_same(self) -> bool:
+        return True
+
+    def have_moved(self) -> bool:
+        return False
+
+
+def places_of(modules, gathering):
+    """At the attach."""
+    return Unknown() if gathering.has(modules) else Places(modules)
 
 
 def held_at(names, name):

@@ -232,13 +232,14 @@ def _differentiate(segment, instance, grads, found, places):
     found.told = [p for p in parameters.silent if p in puts]
     came = landing.end() if places else {
         p for p in parameters.own if of_parameters[p] is not None}
-    found.results = (*of_inputs,
-                     *(of_parameters[p] for p in parameters.returned),
+    found.results = (*of_inputs, *parameters.land(of_parameters),
                      *(None for _ in parameters.sample), *more)
     found.own = [p for p in parameters.own if p in came]
     found.gradients = [places[p] for p in found.own] if places else \
         chained.apart_from(grads, [of_parameters[p] for p in found.own])
-    return [strides.memory_of(r) for r in found.results if r is not None]
+    gathered = parameters.gathered
+    return [strides.memory_of(r) for r in found.results if r is not None
+            and not (gathered and gathered.is_shared(r))]
 
 
 @contextlib.contextmanager

@@ -61,6 +61,8 @@ class WayBack(Called):
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
+        if self.parameters.gathered is not None:
+            self.parameters.gathered.fill(self)
         now = current_pass()
         if now not in self.owner.passes:
             self.owner.passes.append(now)
@@ -88,6 +90,8 @@ class WayBack(Called):
     def backward_instead(self, run, instance, microbatch: int, grads):
         """By `run`, where the graph does not serve the pass at hand at all, as
         it comes late, or for the second time."""
+        if self.parameters.gathered is not None:
+            self.parameters.gathered.fill(self)
         if self.split is not None:
             return run(instance, microbatch, grads)
         derived = is_grad_enabled()  # the backward, too
@@ -193,7 +197,8 @@ class WayBack(Called):
         for names, name in backward.marks:
             names[name] = True
         self.untold = backward.told
-        return results
+        return results if self.parameters.gathered is None \
+            else self.parameters.gathered.take(results)
 
     def tell(self) -> None:
         """Engines, at the end of a backward."""

@@ -12,7 +12,7 @@ import torch
 
 from ..base import private
 from ..base.private import GLOBAL_HOOKS, are_heard, give_back, hooks_of
-from ..guard.storage_addresses import Places
+from ..guard.storage_addresses import places_of
 from ..quantized import calls
 from . import collected
 
@@ -30,7 +30,7 @@ class Site:
         # Some look for the names of its arguments.
         functools.update_wrapper(self, self.forward, updated=())
         self.bracket = None  # what offload puts around it
-        self.places = Places([module])
+        self.places = places_of([module], segment.owner.gathering)
         self.packed = None  # who changes arguments for graphs
         self.packs: list = []  # and which
         self.given = None  # what the caller gave, where graphs are given more
@@ -141,7 +141,7 @@ def _puts_off(module) -> bool:
         and getattr(store, "enabled", True)
 
 
-def why_left_alone(module) -> str | None:
+def why_left_alone(module, gathering) -> str | None:
     if private.is_compiled(module):
         return "it is compiled by torch.compile"
     if any(GLOBAL_HOOKS):
@@ -150,7 +150,10 @@ def why_left_alone(module) -> str | None:
         name = name or "it"
         if not is_called_around(inner, module) and are_heard(
                 hooks_of(inner)):
-            return f"{name} has hooks, which a replay would not call"
+            return f"{name} has hooks, which a replay would not call" + (
+                ", as FSDP shards it by itself: fully_shard the whole layer "
+                "alone, or attach to such parts, granularity=\"part\"" * (
+                    private.is_fsdp2(inner)))
         if isinstance(inner, torch.jit.ScriptModule):
             return (f"{name} is made by torch.jit, and nobody can lend it "
                     "parameters for a recording")
@@ -167,7 +170,7 @@ def why_left_alone(module) -> str | None:
             return f"{name} has sparse gradients, whose sizes change"
         tensors = {n: t for n, t in (*private.parameters_of(inner).items(),
                                      *private.buffers_of(inner).items())
-                   if t is not None}
+                   if t is not None and not gathering.holds(inner, n)}
         for n, t in tensors.items():
             if hasattr(t, "__tensor_flatten__"):
                 return (f"{n} of {name} is a {type(t).__name__}, whose "

@@ -27,7 +27,7 @@ from ..base.private import (GLOBAL_HOOKS, are_heard, current_pass, hooks_of,
                             stand_in)
 from ..grad import watchers
 from ..grad.parameters import Parameters
-from ..guard.storage_addresses import Places
+from ..guard.storage_addresses import Places, places_of
 from ..guard.settings import Settings
 from ..guard.words import Empty, Words
 from ..record import checkpoint, forwards, recording, weights
@@ -69,7 +69,7 @@ class Segment(WayBack):
         self.state = None  # before the pass at hand, if it is recorded
         self.misfit: str | None = None  # of a call's packed arguments
         self.seen = -1  # the last microbatch that came by
-        self.places = Places(modules.values())
+        self.places = places_of(modules.values(), owner.gathering)
         self.is_parametrized = any(map(parametrize.is_parametrized, (
             inner for m in modules.values() for inner in m.modules())))
         self.replayed = False  # the last call was, or will have been
@@ -102,7 +102,7 @@ class Segment(WayBack):
     def left_alone(self) -> str | None:
         """Why its modules are none for graphs, or None."""
         for site in self.sites:
-            why = why_left_alone(site.module)
+            why = why_left_alone(site.module, self.owner.gathering)
             if why is not None:
                 return why if len(self.sites) == 1 else f"{site.name}: {why}"
         return None
@@ -114,16 +114,21 @@ class Segment(WayBack):
         places in the type of what they are given."""
         modules = [site.module for site in self.sites]
         is_new = not self.has_begun() and self.places.are_same()
-        now = Places(modules)
+        gathering = self.owner.gathering
+        gathered = gathering.of(modules) if is_new else None
+        if is_new and gathered is None and gathering.has(modules):
+            return False  # a call around FSDP's hooks
+        now = Places(modules, gathered)
         if not (is_new or not self.instances
                 and now.differs_in_buffers(self.places)):
             return False
         for site in self.sites:
-            site.places = Places([site.module])
+            site.places = Places([site.module], gathered)
         self.places = now
         if is_new:
             self.parameters.release()
-            self.parameters = Parameters(modules, self.owner.comparisons)
+            self.parameters = Parameters(modules, self.owner.comparisons,
+                                         gathered)
         return True
 
     def detach(self) -> None:
@@ -325,6 +330,9 @@ class Segment(WayBack):
             owner.make_way(signature.serial, bank.number)
         elif owner.offload.unsettled:
             owner.offload.settle()
+        gathered = self.parameters.gathered
+        if gathered is not None and not gathered.come(self):
+            return site.run(*args, **kwargs)
         instance = None
         if owner.evaluation.was_here:
             owner.evaluation.leave()
