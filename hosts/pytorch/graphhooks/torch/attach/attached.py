@@ -79,7 +79,9 @@ class Attached(Owner):
         self._given = weakref.ref(model), layers, options
         self._renewals = 0
         self._apart: dict = {}  # layers that no graph has with others, and why
-        self._moved = WeakIdKeyDictionary()  # parameters that a loop moves
+        # Parameters that a loop moves, and how often segments lost theirs so.
+        self._moved = WeakIdKeyDictionary()
+        self._moves: collections.Counter = collections.Counter()
         self._split: dict = {}  # those whose pieces have graphs, in words
         self._past: dict = {}  # counts of the sessions before this one
         self._attach(model, layers, **options)
@@ -224,6 +226,7 @@ class Attached(Owner):
     def _look(self) -> None:
         """Whether calls have found something that is there to stay."""
         lost = self.watch.lost()
+        self._note_moved(lost)
         for segment in lost:
             segment.refuse("its parameters, buffers or submodules were "
                            "replaced, moved or frozen; detach and attach "
@@ -248,6 +251,19 @@ class Attached(Owner):
                 segment.refuse("somebody has come to wait for its gradients, "
                                "an engine or DistributedDataParallel; detach "
                                "and attach again")
+
+    def _note_moved(self, lost) -> None:
+        """Segments whose parameters are the same, elsewhere in memory, for the
+        second time: graphs are to read copies of these."""
+        if self.has_words or self.splits or self._given[2].get("eval"):
+            return  # which know no copies
+        for segment in lost:
+            if segment.places.have_moved():
+                self._moves[segment.name] += 1
+                if self._moves[segment.name] > 1:
+                    self._moved.update(
+                        (p, None) for site in segment.sites
+                        for p in site.module.parameters())
 
     def _may_renew(self) -> bool:
         """Ranks would have to do it together, and an engine's own segments are
