@@ -849,6 +849,47 @@ def test_an_expanded_tensor(pair, verify):
     assert run.attached.stats()["verify"]["differences"] == {}
 
 
+class Sliced(Block):
+    """Returns a slice of a larger tensor, as the weights of an attention that
+    has sinks are."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        wide = torch.cat([y, y.sin()], -1)
+        return y, wide[..., 1:WIDTH], wide.transpose(0, 1)[1:]
+
+
+class Unpacks(Model):
+    uses = True
+
+    def run_layers(self, x):
+        self.kept = []
+        for layer in self.layers:
+            x, part, other = layer(x)
+            assert not part.is_contiguous()
+            self.kept.append((part, other))
+            if self.uses:
+                x = x + part.mean(-1, keepdim=True) + other.sum()
+        return x
+
+
+@pytest.mark.parametrize("verify", ["off", "always"])
+@pytest.mark.parametrize("uses", [True, False])
+def test_an_output_with_holes(pair, uses, verify):
+    """It has the strides that it has in eager, used or not, kept or not."""
+    def train(run):
+        for _ in range(5):
+            run.step(2)
+            for part, other in run.model.kept:
+                run.note(part)
+                run.note(other)
+                run.note(torch.tensor(part.stride() + other.stride()))
+
+    run = pair(train, make=Sliced, verify=verify,
+               model=type("Case", (Unpacks,), {"uses": uses}))
+    assert run.attached.stats()["replays"] > 0
+
+
 def test_an_expanded_slice_has_holes(pair):
     class Slices(Shares):
         more = 1

@@ -50,13 +50,13 @@ class Over:
                 if tensor.stride(i) != 0:
                     return None
                 laid, tensor = laid.narrow(i, 0, 1), tensor.narrow(i, 0, 1)
-        if _overlap(laid):
+        if overlaps(laid):
             return None
         laid.copy_(tensor)
         return memory
 
 
-def _overlap(tensor) -> bool:
+def overlaps(tensor) -> bool:
     """Whether some memory is of several elements."""
     end = 0
     for stride, n in sorted(zip(tensor.stride(), tensor.size())):

@@ -18,6 +18,7 @@ from ... import _abi
 from ..base import private, tree
 from ..base.memory import is_dense, is_expanded, tensor_at
 from ..grad import contributions
+from ..grad.strides import copy_of, overlaps
 from ..guard.attributes import refuse_set
 from ..guard.storage_addresses import lent
 from . import checkpoint
@@ -254,12 +255,13 @@ class Results:
                 return tree.Place(1, i)
         if id(tensor) in self._places:
             return self._places[id(tensor)][0]
-        if not is_dense(tensor):
-            raise tree.Unfit("a tensor with holes or overlaps comes out of it")
+        if tensor.is_neg() or tensor.is_conj() or overlaps(tensor):
+            raise tree.Unfit("a tensor with overlaps, or of another sign than "
+                             "its memory, comes out of it")
         place = tree.Place(0, len(self.tensors))
         self._places[id(tensor)] = place, tensor  # whose identity stays
         if tensor.untyped_storage().data_ptr() in self._given:
-            tensor = tensor.clone()  # a view of what the library lets go
+            tensor = copy_of(tensor)  # a view of what the library lets go
         self.tensors.append(tensor)
         return place
 

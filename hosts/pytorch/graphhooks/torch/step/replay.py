@@ -41,7 +41,7 @@ class Replay(torch.autograd.Function):
         # Not detach(), whose result is a view, and shares its version with
         # those of other replays.
         if flight[0].copies:
-            outputs = tuple([o.clone() for o in outputs])
+            outputs = tuple([copy_of(o).data for o in outputs])
         elif len(outputs) == 1:
             return outputs[0].data
         else:
