@@ -8,7 +8,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import gc
 import math
+import weakref
 
 import pytest
 from models import (COUNTS, GRAINS, HEADS, LAYERS, LENGTH, WHOLE, WIDTH,
@@ -847,6 +849,76 @@ def test_an_expanded_tensor(pair, verify):
     """Which is read anew in each pass, and gets a gradient."""
     run = pair(lambda r: r.steps(), make=Masked, model=Shares, verify=verify)
     assert run.attached.stats()["verify"]["differences"] == {}
+
+
+class Flexible(Block):
+    """Its attention asks a mask of flex_attention, function and table."""
+
+    def forward(self, x, mask):
+        places = torch.arange(x.shape[1], device=x.device)
+        allowed = mask.mask_mod(0, 0, places[:, None], places)
+        scores = (x @ x.transpose(1, 2)).masked_fill(~allowed, -1e9)
+        return super().forward(
+            x + scores.softmax(-1) @ x * mask.kv_num_blocks.sum())
+
+
+def block_mask(window: int):
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+
+    def near(b, h, q, k):
+        return (q >= k) & (q - k < window)
+
+    return flex.create_block_mask(near, None, None, LENGTH, LENGTH,
+                                  device=torch.zeros(()).cuda().device)
+
+
+class GivesMask(Model):
+    mask = None
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x, self.mask)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_mask_of_flex_attention_is_itself(pair, grain):
+    """The same one replays; another one is another shape, and so is one whose
+    table somebody has set."""
+    masks = [block_mask(4), block_mask(9)]
+
+    def train(run):
+        for i in (0, 0, 0, 1, 1, 1, 0, 1, 0):
+            run.model.mask = masks[i]
+            run.step(1)
+
+    run = pair(train, grain=grain, make=Flexible, model=GivesMask,
+               eager=["input"])
+    assert len(run.attached.stats()["banks"]) == 2
+    table = masks[0].kv_num_blocks
+    before = run.attached.stats()["eager_calls"]
+    run.model.mask = masks[0]
+    run.step(1)
+    assert run.attached.stats()["eager_calls"] == before
+    masks[0].kv_num_blocks = table.clone()
+    run.step(1)
+    assert run.attached.stats()["eager_calls"]["input"] > before["input"]
+
+
+def test_masks_that_come_once_are_not_kept(pair):
+    """A new one in each call has no graph, and nobody holds it."""
+    seen = []
+
+    def train(run):
+        for i in range(10):
+            run.model.mask = block_mask(4)
+            seen.append(weakref.ref(run.model.mask))
+            run.step(1)
+
+    run = pair(train, make=Flexible, model=GivesMask, replays=False)
+    gc.collect()
+    assert sum(mask() is not None for mask in seen[10:]) <= 2
+    assert "mask is the BlockMask" in run.attached.explain()
 
 
 class Sliced(Block):

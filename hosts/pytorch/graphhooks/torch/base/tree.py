@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import weakref
 
 import torch
 
@@ -31,6 +32,33 @@ _SIGNED = (float, complex)  # -0.0 == 0.0
 _GROUPS = (torch.distributed.ProcessGroup,) \
     if torch.distributed.is_available() else ()
 _WHOLE = enum.Enum, *_GROUPS
+
+
+def _is_mask(value) -> bool:
+    """Of torch's flex_attention: it reads tables, and a function of its
+    maker's, so that no other one is the same."""
+    kind = type(value)
+    return kind.__name__ == "BlockMask" and kind.__module__.startswith(
+        "torch.nn.attention.")
+
+
+class Mask:
+    """One of those in a key, which does not keep it."""
+
+    def __init__(self, value):
+        self._mask = weakref.ref(value)
+        self._hash = id(value)
+        # Whoever sets another table, or moves one, makes it another mask.
+        self._has = [(name, id(each), isinstance(each, torch.Tensor)
+                      and each.data_ptr())
+                     for name, each in vars(value).items()]
+
+    def __eq__(self, other):
+        return type(other) is Mask and self._mask() is not None \
+            and self._mask() is other._mask() and self._has == other._has
+
+    def __hash__(self):
+        return self._hash
 
 
 class Unfit(Exception):
@@ -78,6 +106,8 @@ def gather(value, tensors: list, key: list) -> None:
     elif kind in _PLAIN or isinstance(value, _WHOLE):
         key.append(kind)
         key.append(str(value) if kind in _SIGNED else value)
+    elif _is_mask(value):
+        key.append(Mask(value))
     else:
         parts = _parts(value)
         key.append(kind)
@@ -161,6 +191,8 @@ def _describe(name: str, value, found: dict, tensors: dict) -> None:
         found[name] = _describe_group(value)
     elif kind in _PLAIN or isinstance(value, _WHOLE):
         found[name] = repr(value)
+    elif _is_mask(value):
+        found[name] = f"the BlockMask at {id(value):#x}"
     else:
         parts = _parts(value)
         is_dict = isinstance(parts, dict)
@@ -192,7 +224,8 @@ def form(value, place):
     """The value with place(tensor) instead of its tensors."""
     if type(value) in _TENSORS:
         return place(value)
-    if type(value) in _PLAIN or isinstance(value, _WHOLE):
+    if type(value) in _PLAIN or isinstance(value, _WHOLE) \
+            or _is_mask(value):
         return value
     parts = _parts(value)
     if isinstance(parts, dict):
