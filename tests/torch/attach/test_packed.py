@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
+from typing import NamedTuple
 
 import graphhooks
 import pytest
@@ -193,6 +194,13 @@ class Params:
     max_seqlen_q: int
 
 
+class Tuple(NamedTuple):
+    kind: str
+    cu_seqlens_q: torch.Tensor
+    cu_seqlens_kv: torch.Tensor
+    max_seqlen_q: int
+
+
 class Flattened(Packing):
     """Its arguments have the names that a collator gives them."""
 
@@ -229,6 +237,10 @@ FORMS = {
         "max_length_q": TOKENS, "max_length_k": TOKENS}),
     "a dataclass": (Inside, called(lambda layer, x, lengths, cu: layer(
         x, params=Params("thd", cu, cu, max(lengths)))), {
+        "params.cu_seqlens_q": ROOM, "params.cu_seqlens_kv": ROOM,
+        "params.max_seqlen_q": TOKENS}),
+    "a named tuple": (Inside, called(lambda layer, x, lengths, cu: layer(
+        x, params=Tuple("thd", cu, cu, max(lengths)))), {
         "params.cu_seqlens_q": ROOM, "params.cu_seqlens_kv": ROOM,
         "params.max_seqlen_q": TOKENS}),
     "dicts": (Inside, called(lambda layer, x, lengths, cu: layer(

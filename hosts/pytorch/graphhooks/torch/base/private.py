@@ -372,6 +372,11 @@ def number_of_storage(storage) -> int:
     return storage._cdata
 
 
+def with_field(named, name: str, value):
+    """A named tuple with another value there."""
+    return named._replace(**{name: value})
+
+
 # ---- torch.distributed ------------------------------------------------------
 
 gpu = torch.device("cuda")  # whose collectives a graph may hold

@@ -254,13 +254,16 @@ class Packed:
             return self._one(site, path, value, steps)
         name, _, rest = inner.partition(".")
         is_dict = isinstance(value, dict)
-        if not is_dict and not dataclasses.is_dataclass(value):
+        is_tuple = isinstance(value, tuple) and hasattr(value, "_fields")
+        if not (is_dict or is_tuple or dataclasses.is_dataclass(value)):
             raise Unfit(f"{path} is in a {type(value).__name__}; packed= "
-                        "looks into dicts and dataclasses")
+                        "looks into dicts, named tuples and dataclasses")
         old = value.get(name) if is_dict else getattr(value, name, None)
         new = self._in(site, path, old, rest, steps)
         if new is old:
             return value
+        if is_tuple:
+            return private.with_field(value, name, new)
         value = copy.copy(value)
         if is_dict:
             value[name] = new
