@@ -1041,6 +1041,23 @@ static void test_measured_in_unequal_windows(void)
     gh_exchange_close(x);
 }
 
+/* The kernel sends to so many ranks in one launch. */
+static void test_not_measured_for_many_ranks(void)
+{
+    gh_exchange *x = NULL;
+
+    reset(GH_EXCHANGE_AUTO);
+    desc.window_bytes = ROOM(64);
+    is_status(open_exchange(&x), GH_OK, &err, "an exchange begins");
+    n_elapsed = 0;
+    x->n = GH_SENDS_A_LAUNCH + 1;
+    is_status(gh_exchange_measure(x, &err), GH_OK, &err,
+              "more ranks than a launch sends to begin too");
+    x->n = N;
+    is_int(n_elapsed, 0, "and nothing is measured");
+    gh_exchange_close(x);
+}
+
 /* Where a rank does not come to the end of a measurement, others may still
  * write into the window. */
 static void test_measured_by_some(void)
@@ -1459,6 +1476,7 @@ int main(void)
     test_exposed();
     test_measured();
     test_measured_in_unequal_windows();
+    test_not_measured_for_many_ranks();
     test_measured_by_some();
     test_calls_that_are_small();
     test_batches();
