@@ -148,9 +148,10 @@ tests_unit_exchange_exchange_t_SOURCES = tests/unit/exchange/exchange.c \
 	$(fake_device)
 tests_unit_exchange_exchange_t_LDFLAGS = $(fake_ldflags)
 tests_unit_exchange_exchange_t_LDADD = $(core_test_libs)
-tests_unit_comm_comm_t_SOURCES = tests/unit/comm/comm.c $(fake_device)
-tests_unit_comm_comm_t_LDFLAGS = $(fake_ldflags) -Wl,--wrap=clock_gettime \
-	-Wl,--wrap=nanosleep -Wl,--wrap=pthread_create
+tests_unit_comm_comm_t_SOURCES = tests/unit/comm/comm.c $(fake_device) \
+	$(host_memory)
+tests_unit_comm_comm_t_LDFLAGS = $(fake_ldflags) $(host_memory_ldflags) \
+	-Wl,--wrap=clock_gettime -Wl,--wrap=nanosleep -Wl,--wrap=pthread_create
 tests_unit_comm_comm_t_LDADD = $(core_test_libs)
 tests_unit_comm_thread_barrier_t_LDADD = $(core_test_libs)
 tests_unit_config_env_t_LDADD = $(core_test_libs)

@@ -19,6 +19,7 @@
 #include "device/job.h"
 #include "driver/nccl.h"
 #include "support/fake.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 
 #include <dirent.h>
@@ -1317,6 +1318,7 @@ static void test_destroy(void)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         reset();
+        host_memory_begin();
         gh_nccl_open("fake", &nccl, &err);
         finalizes = cases[i].finalizes;
         async[2] = cases[i].async;
@@ -1328,6 +1330,8 @@ static void test_destroy(void)
                now_ns < (5 + cases[i].within_s) * SECOND + SECOND / 50,
            "%s: in its time", cases[i].what);
         gh_nccl_close(nccl);
+        is_int(host_memory_left(), 0, "%s: nothing of NCCL's is left",
+               cases[i].what);
     }
 }
 
