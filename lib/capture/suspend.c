@@ -33,8 +33,7 @@ static gh_status check_flights(const struct gh_capture *c, gh_error *err)
         for (uint32_t m = 0; m < chunk->top; m++) {
             const struct gh_flight *flight = &chunk->flights[m];
 
-            if (flight->slot == GH_FLIGHT_NO_SLOT && flight->waiting == 0 &&
-                !flight->slotless) {
+            if (flight->slot == GH_FLIGHT_NO_SLOT && flight->waiting == 0) {
                 continue;
             }
             return gh_fail(

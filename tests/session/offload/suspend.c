@@ -94,6 +94,72 @@ static void test_a_group_in_flight_is_named(void)
     toy_close(&sv);
 }
 
+/* An evaluation that has saved a group and not committed it. */
+static void test_a_group_of_no_microbatch_is_named(void)
+{
+    static const char *const offloads[] = { "GRAPHHOOKS_LOG=off",
+                                            "GRAPHHOOKS_OFFLOAD=core_attn",
+                                            "GRAPHHOOKS_OFFLOAD_MIN_BYTES=1",
+                                            NULL };
+    gh_offload_tensor tensor = { NULL, 256 };
+    gh_offload_group group = { .struct_size = sizeof(group),
+                               .module = GH_MODULE_CORE_ATTN,
+                               .n_tensors = 1,
+                               .tensors = &tensor };
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start((struct toy_options){ .environment = offloads,
+                                     .flags = GH_SESSION_SUSPENDS })) {
+        return;
+    }
+    pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
+    pass.flags = GH_PASS_FORWARD_ONLY;
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    is_status(gh_offload_save(toy.session, &group, &err), GH_OK, &err,
+              "an evaluation saves a group");
+    gh_layer_exit(toy.session, &pass, NULL);
+    ok(gh_session_suspend(toy.session, &err) == GH_ERR_STATE &&
+           strstr(err.text, "layer 0, core_attn of microbatch 0 is saved and "
+                            "not released") != NULL,
+       "which is in flight: %s", err.text);
+    gh_iteration_end(toy.session, NULL);
+    is_status(gh_session_suspend(toy.session, &err), GH_OK, &err,
+              "until its step ends");
+    toy_close(&toy);
+}
+
+static void test_sequences_without_a_slot_are_named(void)
+{
+    static const int32_t lengths[] = { 3 };
+    const gh_bank_desc desc = { .struct_size = sizeof(desc),
+                                .tokens = 64,
+                                .sequences = 4 };
+    gh_packed packed = { .struct_size = sizeof(packed),
+                         .flags = GH_PASS_FORWARD_ONLY,
+                         .n_sequences = 1,
+                         .lengths = lengths };
+    gh_packed_buffers buffers = { .struct_size = sizeof(buffers) };
+
+    if (!start((struct toy_options){ .flags = GH_SESSION_SUSPENDS })) {
+        return;
+    }
+    gh_bank_add(toy.session, &desc, &packed.bank, NULL);
+    packed.stream = toy.streams[0];
+    is_status(gh_packed_set(toy.session, &packed, &buffers, &err), GH_OK, &err,
+              "an evaluation gets its sequences");
+    ok(gh_session_suspend(toy.session, &err) == GH_ERR_STATE &&
+           strstr(err.text, "has its sequences") != NULL,
+       "which are in flight: %s", err.text);
+    gh_iteration_end(toy.session, NULL);
+    is_status(gh_session_suspend(toy.session, &err), GH_OK, &err,
+              "until its step ends");
+    gh_session_resume(toy.session, NULL);
+    is_status(gh_packed_set(toy.session, &packed, &buffers, &err), GH_OK, &err,
+              "the arrays are written again");
+    toy_close(&toy);
+}
+
 /* Pinned memory that is not there: none of the device's is taken either. */
 static void test_resume_without_pinned_memory(void)
 {
@@ -325,6 +391,8 @@ int main(void)
     sv.soft = soft;
     test_rings_and_pinned_memory();
     test_a_group_in_flight_is_named();
+    test_a_group_of_no_microbatch_is_named();
+    test_sequences_without_a_slot_are_named();
     test_resume_without_pinned_memory();
     if (soft) {
         test_training_in_every_order();

@@ -105,6 +105,30 @@ static void test_one_has_no_memory(struct rank *r)
     sharer_close(&s);
 }
 
+/* One call fails: whichever rank has made it keeps its memory, and so do the
+ * others. */
+static void test_one_cannot_give(struct rank *r)
+{
+    struct sharer s;
+
+    if (!begin(&s, r)) {
+        return;
+    }
+    says(r, gh_session_suspend(s.session, &s.err) < 0,
+         "no rank is suspended: %.100s", s.err.text);
+    says(r,
+         strstr(s.err.text, "cuMemUnmap") != NULL ||
+             strstr(s.err.text, "cannot") != NULL,
+         "and each says why");
+    says_int(r, memory(&s).suspended, 0, "all have their memory");
+    says(r, sharer_is_exact(&s), "and go on");
+    says_int(r, gh_session_suspend(s.session, &s.err), GH_OK,
+             "later all are suspended %.100s", s.err.text);
+    gh_session_resume(s.session, NULL);
+    says(r, sharer_is_exact(&s), "exactly");
+    sharer_close(&s);
+}
+
 /* A rank that goes on instead is found by the others, as in a pass. */
 static void test_one_does_not_come(struct rank *r)
 {
@@ -138,6 +162,9 @@ int main(void)
     static const struct ranks_test no_memory[] = {
         { "one has no memory, in fact", test_one_has_no_memory, false },
     };
+    static const struct ranks_test cannot_give[] = {
+        { "one cannot give", test_one_cannot_give, false },
+    };
     int status;
 
     if (!ranks_open(&status)) {
@@ -153,7 +180,9 @@ int main(void)
            (unsigned long long)calls);
         ranks_fail("cuMemCreate", calls);
         ranks_run_all(MAX_RANKS, no_memory, 1);
-        ranks_fail("cuMemCreate", 0);
+        ranks_fail("cuMemUnmap", 1);
+        ranks_run_all(MAX_RANKS, cannot_give, 1);
+        ranks_fail("cuMemUnmap", 0);
         for (int seed = 2; seed < 10; seed++) {
             ranks_seed(seed);
             ranks_quiet(true);

@@ -90,6 +90,26 @@ static void test_small_pieces_share_a_region(void)
     end("small pieces");
 }
 
+static void test_the_smallest_extent_is_taken(void)
+{
+    char *piece[6], *large;
+
+    begin();
+    for (int i = 0; i < 6; i++) {
+        piece[i] = take(i == 1 ? 100000 : i == 3 ? 50000 : 1000);
+    }
+    gh_arena_free(&arena, piece[1], 100000, false);
+    gh_arena_free(&arena, piece[3], 50000, false);
+    ok(take(40000) == piece[3], "a piece comes from the smallest extent");
+    ok(take(90000) == piece[1], "and a larger one from a larger");
+    gh_arena_free(&arena, piece[5], 1000, false);
+    gh_arena_free(&arena, piece[4], 1000, false);
+    large = take(MIB + MIB / 2);
+    ok(large > piece[3] && large <= piece[4],
+       "those that were freed one before the other are one");
+    end("extents");
+}
+
 static void test_regions_grow(void)
 {
     char *large;
@@ -98,6 +118,7 @@ static void test_regions_grow(void)
     for (int i = 0; i < 40; i++) {
         (void)take(MIB + MIB / 2);
     }
+    ok(objects() < 2 * 12, "40 pieces have less than 12 regions");
     ok(mapped() >= (long long)(60 * MIB) && mapped() <= (long long)(100 * MIB),
        "regions double, so that ends are few: %lld bytes", mapped());
     large = take(50 * MIB + 1);
@@ -192,6 +213,51 @@ static void test_failures(void)
 static struct gh_streams streams;
 static const gh_host_services none = { .struct_size = sizeof(none) };
 
+/* What a session has outgrown, and may not free, is no piece of the arena. */
+static void test_memory_that_is_held(void)
+{
+    struct gh_memory memory = { .streams = &streams, .host = &none };
+    void *kept = NULL, *address = NULL;
+
+    gh_streams_init(&streams, soft_devices[0]);
+    gh_arena_open(&memory.arena, soft_devices[0], NULL);
+    gh_device_alloc(soft_devices[0], 1000, &kept, NULL);
+    gh_memory_keep(&memory, kept, 1000);
+    gh_memory_alloc(&memory, 1000, &address, NULL);
+    ok(address != kept, "memory that is held is not given out as a piece");
+    memory.holds = true;
+    gh_memory_trim(&memory);
+    ok(memory.held != NULL, "it stays where nothing may be freed");
+    memory.holds = false;
+    gh_memory_trim(&memory);
+    ok(memory.held == NULL && memory.bytes == 1000, "and goes where it may");
+    gh_memory_close(&memory);
+    gh_streams_free(&streams);
+}
+
+static void test_work_ends_before(void)
+{
+    struct gh_memory memory = { .streams = &streams, .host = &none };
+    void *address = NULL, *stream = NULL;
+
+    soft_configure("SEED=3");
+    gh_streams_init(&streams, soft_devices[0]);
+    gh_arena_open(&memory.arena, soft_devices[0], NULL);
+    gh_memory_alloc(&memory, 4096, &address, NULL);
+    gh_device_stream_create(soft_devices[0], false, &stream, NULL);
+    gh_streams_know(&streams, stream, NULL);
+    for (int i = 0; i < 64; i++) {
+        gh_device_zero(soft_devices[0], address, 4096, stream, NULL);
+    }
+    gh_memory_free(&memory, address, 4096);
+    is_int((long long)soft_now().pending, 0,
+           "nothing uses a piece any more that may be given out again");
+    gh_memory_close(&memory);
+    gh_device_stream_destroy(soft_devices[0], stream);
+    gh_streams_free(&streams);
+    soft_configure("SEED=0");
+}
+
 static void test_memory_of_a_session(void)
 {
     struct gh_memory memory = { .streams = &streams, .host = &none };
@@ -222,10 +288,13 @@ static void tests(void)
     (void)mapped();
     (void)objects();
     test_small_pieces_share_a_region();
+    test_the_smallest_extent_is_taken();
     test_regions_grow();
     test_memory_goes_and_comes();
     test_failures();
     test_memory_of_a_session();
+    test_memory_that_is_held();
+    test_work_ends_before();
 }
 
 int main(void)

@@ -286,6 +286,38 @@ static void test_node(void)
     gh_pinned_free(&pinned);
 }
 
+static void test_suspend(void)
+{
+    struct gh_pinned_block *a = NULL, *b = NULL;
+    struct gh_pinned pinned;
+    gh_error err = { "" };
+
+    gh_pinned_init(&pinned, soft_devices[0], 0);
+    gh_pinned_take(&pinned, 1000, &a, NULL);
+    gh_pinned_take(&pinned, 2000, &b, NULL);
+    gh_pinned_give_back(&pinned, a);
+    gh_pinned_give_back(&pinned, b);
+    is_int(gh_pinned_suspend(&pinned), 3000, "two blocks are given back");
+    is_int(soft_now().host_bytes, 0, "to the driver");
+    is_int(gh_pinned_suspend(&pinned), 0, "and not twice");
+    soft_configure("FAIL=cuMemAllocHost:2:2");
+    is_status(gh_pinned_resume(&pinned, &err), GH_ERR_NO_MEMORY, &err,
+              "there is memory for one of them");
+    is_int(soft_now().host_allocations, 1, "which has it");
+    soft_configure("SEED=0");
+    is_status(gh_pinned_resume(&pinned, &err), GH_OK, &err,
+              "then there is for the other");
+    is_int(soft_now().host_bytes, 3000, "and both have memory once");
+    ok(gh_pinned_take(&pinned, 1000, &b, NULL) == GH_OK && b == a &&
+           b->address != NULL,
+       "they are taken as before");
+    gh_pinned_give_back(&pinned, b);
+    gh_pinned_suspend(&pinned);
+    gh_pinned_free(&pinned);
+    is_int(soft_now().host_allocations, 0, "and freed without memory");
+    is_int(soft_now().events, 0, "and without an event that is left");
+}
+
 static void run(void)
 {
     test_node();
@@ -296,6 +328,7 @@ static void run(void)
     test_driver_that_refuses();
     test_host_memory_that_fails();
     test_a_mark_that_fails();
+    test_suspend();
 }
 
 int main(void)
