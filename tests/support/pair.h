@@ -73,7 +73,8 @@ enum pair_mischief {
     PAIR_FAILS_INSIDE, /* with a pass open */
     PAIR_RERUNS,       /* returns GH_RERUN */
     PAIR_NESTS,        /* runs another pair */
-    PAIR_ENDS_STEP
+    PAIR_ENDS_STEP,
+    PAIR_SUSPENDS
 };
 
 struct pair {

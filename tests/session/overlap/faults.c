@@ -188,6 +188,8 @@ static const struct {
     { PAIR_NESTS, "runs a pair", "called by a node of a run", GH_ERR_STATE },
     { PAIR_ENDS_STEP, "ends the step", "called by a node of gh_overlap_run",
       GH_ERR_STATE },
+    { PAIR_SUSPENDS, "suspends the session",
+      "called by a node of gh_overlap_run", GH_ERR_STATE },
 };
 #define N_MISCHIEFS (sizeof(mischiefs) / sizeof(mischiefs[0]))
 

@@ -279,6 +279,48 @@ static void test_resume_without_memory(void)
     finish("without memory");
 }
 
+/* Checks compare in memory that no graph knows, and that grows. */
+static void test_memory_of_checks(void)
+{
+    const struct toy_options options = { .layers = 1,
+                                         .elems = 4096,
+                                         .in_flight = 1,
+                                         .environment = checked,
+                                         .flags = GH_SESSION_SUSPENDS };
+    const uint32_t small[] = { 1, 1 }, large[] = { 0, 0 };
+    uint64_t before, grown;
+
+    if (!toy_start(&toy, &options, "SEED=0")) {
+        return;
+    }
+    before = toy_counts(&toy).device_bytes;
+    toy_add_tokens(&toy, 4096);
+    toy_add_tokens(&toy, 64);
+    for (uint32_t i = 0; i < 4; i++) {
+        toy_step_shapes(&toy, small, 2);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        toy_step_shapes(&toy, large, 2);
+    }
+    ok(toy_stats(&toy).checks > 0, "passes are compared");
+    grown = toy_counts(&toy).device_bytes;
+    is_status(gh_session_suspend(toy.session, &err), GH_OK, &err,
+              "the session is suspended");
+    is_int(memory().device_bytes, 0, "it has no memory to compare in");
+    if (toy.soft) {
+        ok(grown > before, "there was some");
+        is_int(toy_counts(&toy).device_bytes - before, 0,
+               "nor any that it has outgrown");
+    } else {
+        skip(2, "only the software device counts its memory");
+    }
+    gh_session_resume(toy.session, NULL);
+    ok(toy_step_shapes(&toy, large, 2) == GH_OK && toy_is_exact(&toy) &&
+           toy_stats(&toy).check_failures == 0,
+       "it compares again");
+    toy_close(&toy);
+}
+
 /* What the host lends is the host's to give back. */
 static void test_memory_that_the_host_lends(void)
 {
@@ -429,6 +471,7 @@ int main(void)
     test_hooks_of_a_suspended_session();
     test_memory_is_given_back();
     test_resume_without_memory();
+    test_memory_of_checks();
     test_memory_that_the_host_lends();
     test_without_a_driver();
     if (toy.soft) {

@@ -132,6 +132,8 @@ static gh_status misbehave(struct pair *p, gh_error *err)
             &(gh_overlap_pair){ .struct_size = sizeof(gh_overlap_pair) }, err);
     case PAIR_ENDS_STEP:
         return gh_iteration_end(p->toy.session, err);
+    case PAIR_SUSPENDS:
+        return gh_session_suspend(p->toy.session, err);
     default:
         return GH_OK;
     }
