@@ -7,7 +7,8 @@
 #
 #     build      unpacks the dist tarball, configures and makes it
 #     check      GRAPHHOOKS_TEST_DRIVER=cuda make check
-#     demo       gh-engine, eager against graph
+#     demo       gh-engine, eager against graph; and with its memory given
+#                back now and then, with times
 #     bench      bench/run.sh
 #     sanitizer  compute-sanitizer --tool memcheck on gh-engine
 #
@@ -95,7 +96,10 @@ phase_demo()
     cd "$build" || return 1
     ./gh-engine --driver cuda --model gpt --steps 20 \
         --microbatches 4,6,8,3 --compare eager,graph --json "$out/demo.json" \
-        --trace "$out/demo.trace.json"
+        --trace "$out/demo.trace.json" &&
+        ./gh-engine --driver cuda --model gpt --layers 6 --hidden 512 \
+            --heads 8 --seq 256 --steps 8 --suspend 1 \
+            --compare eager,graph,graph+offload --json "$out/suspend.json"
 }
 
 phase_bench()
