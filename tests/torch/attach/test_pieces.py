@@ -6,10 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import graphhooks
 import pytest
 import torch.utils.checkpoint
 from models import (COUNTS, LAYERS, WIDTH, Attention, Block, F, Mlp, Model,
-                    nn, torch)
+                    nn, same, torch)
 
 from graphhooks import Error
 
@@ -274,3 +275,43 @@ def test_what_is_checkpointed_and_draws_has_graphs(pair, grain):
     count(run, eager=("refused", "checkpoint"))
     assert "as checkpointing inside it keeps the state of random numbers, " \
         "graphs have attn, mlp alone" in run.attached.explain()
+
+
+def gpt_oss():
+    """Random weights for all, as its router begins with zeros."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(3)
+    model = transformers.GptOssForCausalLM(transformers.GptOssConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=32,
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=8, num_local_experts=4, num_experts_per_tok=2,
+        sliding_window=8, pad_token_id=0, experts_implementation="eager"))
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.1)
+    return model.cuda().train()
+
+
+def steps_of(model) -> list:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    numbers = torch.Generator().manual_seed(4)
+    found = []
+    for _ in range(8):
+        tokens = torch.randint(1, 64, (2, 16), generator=numbers).cuda()
+        loss = model(tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.detach().clone())
+    return found + [p.detach() for p in model.parameters()]
+
+
+def test_the_attention_of_gpt_oss_has_graphs():
+    """It returns its weights without the sink, a slice of a larger tensor."""
+    eager = steps_of(gpt_oss())
+    model = gpt_oss()
+    with graphhooks.attach(model) as attached:
+        graphed = steps_of(model)
+        stats, said = attached.stats(), attached.explain()
+    assert all(map(same, eager, graphed))
+    assert "graphs have self_attn, mlp.router alone" in said
+    assert stats["replays"] > 0 and not stats["refused"], said
