@@ -26,8 +26,8 @@ import graphhooks  # noqa: E402
 import models  # noqa: E402
 import torch  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.fsdp import (MixedPrecisionPolicy,  # noqa: E402
-                                    fully_shard)
+from torch.distributed.fsdp import (CPUOffloadPolicy,  # noqa: E402
+                                    MixedPrecisionPolicy, fully_shard)
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
@@ -56,6 +56,13 @@ def sharded(model, words):
     how = {"mesh": init_device_mesh("cpu", (2,)), **policy(words)}
     if "keep" in words:
         how["reshard_after_forward"] = False
+    if "host" in words:
+        how["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
+    if "grouped" in words:
+        first, *others, last = model.layers
+        fully_shard([first, *others], **how)
+        fully_shard(last, **how)
+        return fully_shard(model, **how)
     if "nested" in words:
         for layer in model.layers:
             fully_shard(layer.mlp, **how)
@@ -141,6 +148,32 @@ def numbers_of(model) -> list:
             if t is not None]
 
 
+def evaluate(model, step: int):
+    """And what a checkpoint does: saves, and loads now and then."""
+    state = model.state_dict()
+    if step == 3:
+        model.load_state_dict({n: t.clone() for n, t in state.items()})
+    model.eval()
+    with torch.no_grad():
+        found = model(torch.arange(16)[None]).detach().clone()
+    model.train()
+    return found
+
+
+def stop_halfway(model) -> None:
+    """A forward that ends before the head; the next one begins anew."""
+    def stop(*_):
+        raise KeyError
+
+    handle = model.head.register_forward_pre_hook(stop)
+    try:
+        model(torch.arange(16)[None])
+    except KeyError:
+        pass
+    handle.remove()
+    model.reset_iter_state()
+
+
 def step_by_hand(model) -> None:
     with torch.no_grad():
         for p in model.parameters():
@@ -165,12 +198,24 @@ def train(case: str, attach) -> tuple:
                     layer.set_unshard_in_backward(False)
             if "freeze" in words and step > 2:
                 model.layers[1].norm1.weight.requires_grad_(False)
+            if "prefetch" in words and step == 0:
+                for one, next_ in zip(model.layers, [*model.layers][1:]):
+                    one.set_modules_to_forward_prefetch([next_])
+                    next_.set_modules_to_backward_prefetch([one])
+            if "stay" in words:
+                model.set_reshard_after_backward(last)
+            if "evaluate" in words:
+                found.append(evaluate(model, step))
+            if "stop" in words and step == 3 and last:
+                stop_halfway(model)
             tokens = torch.randint(0, models.WORDS, (2, 17),
                                    generator=numbers)
             loss = models.F.cross_entropy(
                 model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
             loss.backward()
             found.append(loss.detach().clone())
+        if "clip" in words:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         found += numbers_of(model)
         if "hand" in words:
             step_by_hand(model)
