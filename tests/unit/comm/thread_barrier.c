@@ -9,6 +9,9 @@
 #include "comm/where.h"
 #include "tap/tap.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 enum {
     N = 4,
     STRIDE = GH_THREAD_ID_WORDS + 1
@@ -41,6 +44,30 @@ static void test_cards(void)
     ok(a.number != b.number, "and each a number of its own");
     ok(gh_where_process() != gh_where_machine(),
        "a process is not its machine");
+}
+
+static void test_another_process(void)
+{
+    uint64_t theirs[2] = { 0, 0 };
+    int ends[2] = { -1, -1 };
+    pid_t child;
+
+    if (pipe(ends) != 0 || (child = fork()) < 0) {
+        ok(false, "there is another process");
+        return;
+    }
+    if (child == 0) {
+        const uint64_t mine[2] = { gh_where_process(), gh_where_machine() };
+
+        _exit(write(ends[1], mine, sizeof(mine)) != sizeof(mine));
+    }
+    waitpid(child, NULL, 0);
+    ok(read(ends[0], theirs, sizeof(theirs)) == sizeof(theirs) &&
+           theirs[0] != gh_where_process(),
+       "another process has another number");
+    ok(theirs[1] == gh_where_machine(), "but that of the same machine");
+    close(ends[0]);
+    close(ends[1]);
 }
 
 static void test_a_hall(void)
@@ -93,6 +120,7 @@ static void test_two_halls(void)
 int main(void)
 {
     test_cards();
+    test_another_process();
     test_a_hall();
     test_two_halls();
     return done_testing();
