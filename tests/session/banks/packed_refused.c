@@ -68,6 +68,24 @@ static void test_refusals(void)
     packed_finish("refusals");
 }
 
+static void test_no_size_of_cp(void)
+{
+    static const int32_t large[] = { 16, 1 };
+    gh_packed_buffers buffers;
+
+    if (!packed_begin((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    packed_bank = packed_add_bank(0, 16, 4);
+    is_status(packed_set(0, toy.streams[0], 2, large, NULL, &buffers),
+              GH_ERR_UNSUPPORTED, &err,
+              "a bank without a CP size holds what it says");
+    ok(strstr(err.text, "take 17 tokens") != NULL &&
+           strstr(err.text, "holds 16, 16 on each of 1 ranks") != NULL,
+       "on one rank: %s", err.text);
+    packed_finish("no size of CP");
+}
+
 static void test_pieces_of_two_ranks(void)
 {
     static const int32_t lengths[] = { 5, 3 }, good[] = { 8, 4 };
@@ -220,6 +238,7 @@ int main(void)
         return status;
     }
     test_refusals();
+    test_no_size_of_cp();
     test_pieces_of_two_ranks();
     test_what_was_there_is_spoilt();
     test_out_of_turn();
