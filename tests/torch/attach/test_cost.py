@@ -8,6 +8,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 
@@ -76,6 +77,17 @@ def cost(run, in_flight: int, count: int = 8) -> float:
 
 def attached(runs, layers: int = 3):
     return runs(grain="layer", verify="off", max_slots=8, model=stack(layers))
+
+
+def test_nobody_looks_for_gradients_that_graphs_do_not_leave(runs):
+    """Those with hooks are autograd's."""
+    def hook(run):
+        for p in run.model.parameters():
+            p.register_hook(lambda gradient: gradient * 1)
+
+    run = attached(functools.partial(runs, before=hook))
+    cost(run, 3)
+    assert [s.parameters.homes for s in run.attached.segments] == [[]] * 3
 
 
 def test_no_more_with_more_layers_and_microbatches_in_flight(runs):

@@ -121,9 +121,10 @@ def _record(segment, instance, microbatch: int, grads) -> None:
     if instance.backward is not None:
         owner.flights.note_backward(segment, instance, flight)
         owner.gone_back.add(functions)
+        # Each forward looks for gradients in these.
         segment.parameters.homes = list({
             i.backward.home: None for i in segment.instances.values()
-            if i.backward is not None})
+            if i.backward is not None and i.backward.home.gradients})
 
 
 def _capture(segment, instance, microbatch: int, grads, found: Backward):
