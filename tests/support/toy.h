@@ -273,6 +273,16 @@ uint64_t toy_races(struct toy *toy);
 uint64_t toy_unwritten(struct toy *toy, const char **text_p);
 /* The same of uses of addresses that have no memory. */
 uint64_t toy_unmapped(struct toy *toy, const char **text_p);
+
+/* What trainings with `suspends` have come to. */
+struct toy_suspensions {
+    uint64_t wrong, suspended, awake;
+};
+/* Adds one that has ended, `ran` if no call has failed, and closes it. */
+void toy_end_suspending(struct toy *toy, bool ran, const char *name,
+                        uint32_t seed, struct toy_suspensions *all);
+/* One point, of all of a name. */
+void toy_judge_suspensions(const char *name, const struct toy_suspensions *all);
 softcuda_counts toy_counts(struct toy *toy);
 /* What of them a host has to give back. */
 uint64_t toy_objects(const softcuda_counts *counts);

@@ -408,13 +408,11 @@ static void test_training_in_every_order(void)
     const uint32_t seeds = orders_seeds(6);
 
     for (uint32_t s = 0; s < SHAPES; s++) {
-        uint64_t wrong = 0, suspended = 0, awake = 0;
+        struct toy_suspensions all = { 0 };
         char settings[32];
 
         for (uint32_t seed = 0; seed < seeds; seed++) {
             struct toy_options options = shapes[s].options;
-            const char *text;
-            bool right;
 
             options.suspends = 1 + seed * 7 + s;
             options.environment = quiet;
@@ -422,21 +420,10 @@ static void test_training_in_every_order(void)
             if (!toy_start(&toy, &options, settings)) {
                 return;
             }
-            right = toy_train(&toy, counts, 5) == GH_OK && toy_is_exact(&toy) &&
-                    toy_races(&toy) == 0 && toy_unwritten(&toy, &text) == 0 &&
-                    toy_unmapped(&toy, &text) == 0;
-            if (!right) {
-                diag("seed %u: %s", seed, toy.err.text);
-            }
-            wrong += !right;
-            suspended += toy.suspended;
-            awake += toy.awake;
-            toy_close(&toy);
+            toy_end_suspending(&toy, toy_train(&toy, counts, 5) == GH_OK,
+                               shapes[s].name, seed, &all);
         }
-        ok(wrong == 0 && suspended > 0,
-           "%s: exact, suspended %llu times, and %llu times in flight",
-           shapes[s].name, (unsigned long long)suspended,
-           (unsigned long long)awake);
+        toy_judge_suspensions(shapes[s].name, &all);
     }
 }
 

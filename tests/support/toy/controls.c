@@ -5,6 +5,8 @@
  */
 #include "support/toy/shared.h"
 
+#include "tap/tap.h"
+
 #include <dlfcn.h>
 #include <string.h>
 
@@ -74,4 +76,31 @@ uint64_t toy_calls(struct toy *toy, const char *entry)
         (softcuda_calls_fn *)toy_control(toy, "softcuda_calls");
 
     return calls != NULL ? calls(entry) : 0;
+}
+
+void toy_end_suspending(struct toy *toy, bool ran, const char *name,
+                        uint32_t seed, struct toy_suspensions *all)
+{
+    const char *unwritten = NULL, *unmapped = NULL;
+    const bool right = ran && toy_is_exact(toy) && toy_races(toy) == 0 &&
+                       toy_unwritten(toy, &unwritten) == 0 &&
+                       toy_unmapped(toy, &unmapped) == 0 &&
+                       toy_stats(toy).check_failures == 0;
+
+    if (!right) {
+        diag("%s, seed %u: %s; %s; %s", name, seed, toy->err.text,
+             unwritten != NULL ? unwritten : "",
+             unmapped != NULL ? unmapped : "");
+    }
+    all->wrong += !right;
+    all->suspended += toy->suspended;
+    all->awake += toy->awake;
+    toy_close(toy);
+}
+
+void toy_judge_suspensions(const char *name, const struct toy_suspensions *all)
+{
+    ok(all->wrong == 0 && all->suspended > 0,
+       "%s: exact, suspended %llu times, and %llu times in flight", name,
+       (unsigned long long)all->suspended, (unsigned long long)all->awake);
 }
