@@ -6,7 +6,8 @@ it; all else is setuptools' own.
     pip install --config-settings library=BUILD ./hosts/pytorch
 
 `library=none` leaves it out, for a machine that has it already, and
-`library=BUILD` takes it from a folder in which make has run.
+`library=BUILD` takes it from a folder in which make has run: a full path, or
+one from the checkout's top, as pip calls this in another folder.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -42,7 +43,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata=None):
         return build_meta.build_wheel(
             wheel_directory, _rest(config_settings), metadata)  # fmt: skip
     if library is not None:
-        return _wheel_of(Path(library), wheel_directory)
+        return _wheel_of(_TOP / library, wheel_directory)
     with tempfile.TemporaryDirectory(prefix="graphhooks.") as build:
         _build(build)
         return _wheel_of(build, wheel_directory)
