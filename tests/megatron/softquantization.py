@@ -200,6 +200,8 @@ class _Product(torch.autograd.Function):
         quantizers[0].set_usage(True, trains)
         ctx.x = quantizers[0](x)
         ctx.weight = module.quantized(weight, first, trains)
+        ctx.parameter = weight
+        ctx.first = first and not Manager.fp8_graph_capturing()
         ctx.module = module
         ctx.reduces = any(ctx.needs_input_grad[:2]) \
             and Manager.is_first_fp8_module()
@@ -217,11 +219,40 @@ class _Product(torch.autograd.Function):
             0, -2)
         if ctx.reduces:
             Manager.reduce_and_update(forward=False)
-        return of_x, of_weight, None, None, None
+        return of_x, _of_weight(ctx, of_weight), None, None, None
+
+
+class _Fused(torch.autograd.Function):
+    """Of one that is not quantized."""
+
+    @staticmethod
+    def forward(ctx, x, weight, module, first):
+        ctx.save_for_backward(x, weight)
+        ctx.module, ctx.parameter, ctx.first = module, weight, first
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        of_weight = grad.flatten(0, -2).t() @ x.flatten(0, -2)
+        return grad @ weight, _of_weight(ctx, of_weight), None, None
+
+
+def _of_weight(ctx, found):
+    """Where it is fused the first microbatch writes over what is there, and
+    autograd is given something that nobody reads."""
+    if not ctx.module.fuse_wgrad_accumulation:
+        return found
+    main = ctx.parameter.main_grad
+    main.copy_(found) if ctx.first else main.add_(found)
+    ctx.parameter.grad_added_to_main_grad = True
+    return torch.full_like(found, 7.0)
 
 
 class Linear(torch.nn.Module):
     """With the weight of one of Megatron's own."""
+
+    fuse_wgrad_accumulation = False
 
     def __init__(self, linear):
         super().__init__()
@@ -235,6 +266,8 @@ class Linear(torch.nn.Module):
     def forward(self, x):
         first, self.is_first_microbatch = self.is_first_microbatch, False
         product = self._product(x, first)
+        if product is None and self.fuse_wgrad_accumulation:
+            product = _Fused.apply(x, self.linear.weight, self, first)
         return self.linear(x) if product is None else (product, None)
 
     def _product(self, x, first):

@@ -69,6 +69,10 @@ def quantized(monkeypatch):
 
 def wrap(core, recipe="delayed"):
     core.config.fp8, core.config.fp8_recipe = "hybrid", recipe
+    return with_modules(core)
+
+
+def with_modules(core):
     for layer in core.decoder.layers:
         layer.mlp.linear_fc1 = Linear(layer.mlp.linear_fc1)
         layer.self_attention.linear_qkv = Linear(
@@ -174,6 +178,55 @@ def test_an_own_loop_says_which_microbatch_is_the_first(quantized,
 
     compare(train, "dense", "", wrap=quantized,
             attach={"granularity": granularity})
+
+
+def fused(core):
+    for module in core.modules():
+        if isinstance(module, Linear):
+            module.fuse_wgrad_accumulation = True
+    return training.wrapped()(core)
+
+
+def in_order(losses) -> None:
+    for loss in losses:
+        loss.backward()
+
+
+def in_reverse(losses) -> None:
+    in_order(reversed(losses))
+
+
+def at_once(losses) -> None:
+    sum(losses).backward()
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("backward", [in_order, in_reverse, at_once])
+@pytest.mark.parametrize("granularity, scope", [
+    ("layer", ""), ("layer", "attn"), ("chunk", "")])
+@pytest.mark.parametrize("with_fp8", [False, True])
+def test_the_first_microbatch_writes_over_gradients(
+        quantized, with_fp8, granularity, scope, backward, kept):
+    """What later ones have added, or with `kept` an earlier step, is lost."""
+    def train(each):
+        model = each.chunks[0]
+        for step, count in enumerate(COUNTS + COUNTS):
+            if not kept or step % 3 == 0:
+                model.zero_grad_buffer()
+            each.core.set_is_first_microbatch()
+            losses = [each.chunks[0](**next(each.data[0])).float().mean()
+                      for _ in range(count)]
+            each.losses += [loss.detach().clone() for loss in losses]
+            backward(losses)
+            model.finish_grad_sync()
+            for p in model.parameters():
+                p.grad = p.main_grad.to(p.dtype)
+            each.optimizer.step()
+            each.optimizer.zero_grad()
+
+    compare(train, "dense", scope, attach={"granularity": granularity},
+            wrap=lambda core: fused((quantized if with_fp8
+                                     else with_modules)(core)))
 
 
 @pytest.mark.parametrize("granularity", ["layer", "chunk"])

@@ -68,6 +68,7 @@ class Whole:
                 self._calls.flag(is_first, quantized)
                 result = self.body.forward(*args, **quantized, **given)
                 self._calls.leave(quantized)
+                self._calls.overwrites(is_first, result)
                 return result
         finally:
             for leftovers in self._leftovers:

@@ -19,6 +19,7 @@ from ..torch.quantized.regions import (MODULE, OF_CALLS, OF_REGION, Usages,
 # Of modules that quantize weights in the first microbatch of a step; a number
 # on the device stands for it.
 _FLAG = "is_first_microbatch"
+_ADDED = "grad_added_to_main_grad"  # since zero_grad_buffer()
 
 
 class Quantization(regions.Quantization):
@@ -111,8 +112,10 @@ class Calls:
         self._body, self._names = body, vars(body)
         self._usages: Usages | None = None  # once it has run
         self._metas: list = []  # what its modules have noted by then
-        self._flags = [names for names in map(vars, body.modules())
-                       if _FLAG in names]
+        flagged = [m for m in body.modules() if _FLAG in vars(m)]
+        self._flags = [*map(vars, flagged)]
+        self._fusing = [m for m in flagged
+                        if getattr(m, "fuse_wgrad_accumulation", False)]
         body.around = self._settings = settings
         self._left = regions.Left()
         body.__dict__["left_in"] = (self._left,)
@@ -150,6 +153,27 @@ class Calls:
         told = is_first and self._usages is None and bool(given)
         for names in self._flags:
             names[_FLAG] = told
+
+    def overwrites(self, is_first: bool, result) -> None:
+        """The backward of the first microbatch writes over what is in
+        `main_grad`, where modules add to that by themselves.  Here they are
+        never told which it is, so what is there goes before they add."""
+        if not (is_first and self._fusing):
+            return
+        left = [self._fusing]
+
+        def clear(_) -> None:
+            mains = [p.main_grad for m in (left.pop() if left else ())
+                     for p in m.parameters()
+                     if p.dim() > 1
+                     and vars(p).get(_ADDED, True)
+                     and getattr(p, "main_grad", None) is not None]
+            if mains:
+                torch._foreach_zero_(mains)
+
+        for tensor in result if isinstance(result, tuple) else (result,):
+            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                tensor.register_hook(clear)
 
     @contextlib.contextmanager
     def inside(self, quantized):

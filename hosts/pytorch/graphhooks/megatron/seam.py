@@ -161,6 +161,7 @@ class Seam:
         with self._leftovers:
             result = self.body.forward(*args, **given)
         self._calls.leave(quantized)
+        self._calls.overwrites(is_first, result)
         return _to_host(result) if self._makes_numbers else result
 
     def _run(self, hidden_states, quantized=None, **kwargs):
