@@ -213,7 +213,7 @@ def edges(each) -> list:
     """Of a layer that is called now, to parameters of its own."""
     layer = each.core.decoder.layers[0]
     given = torch.randn(training.LENGTH, training.BATCH, training.WIDTH,
-                        requires_grad=True)
+                        requires_grad=True, device=training.DEVICE)
     out, _ = layer(given, attention_mask=None,
                    rotary_pos_emb=each.core.rotary_pos_emb(training.LENGTH))
     own = set(layer.parameters())

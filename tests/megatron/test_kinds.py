@@ -322,7 +322,7 @@ def test_experts_that_predict_several_tokens(kind, scope):
 @pytest.mark.parametrize("kind, scope", [
     ("dense", ""), ("moe", "attn,moe_router,moe_preprocess")])
 def test_half_precision(kind, scope):
-    compare(steps, kind, scope, **HALF)
+    compare(steps, kind, scope, wrap=lambda core: core.half(), **HALF)
 
 
 @pytest.fixture

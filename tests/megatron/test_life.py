@@ -481,6 +481,9 @@ def test_megatron_that_is_missing(monkeypatch):
 def test_a_transformer_engine_that_is_missing(monkeypatch):
     core = build("dense")
     monkeypatch.setattr(core.config, "fp8", "hybrid")
+    for name in [n for n in sys.modules
+                 if n.split(".")[0] == "transformer_engine"]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "transformer_engine", None)
     with pytest.raises(graphhooks.Error, match="config.fp8 is set, and trans"):
         graphhooks.megatron.attach(core, scope="")

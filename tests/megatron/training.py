@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 import graphhooks
+import pytest
 from models import DEVICE, HAS_GPU, torch
 
 if not HAS_GPU:
@@ -179,6 +180,9 @@ def build_chunks(kind: str, **more) -> list:
 
 def build_hybrid(kind, pattern, **more) -> list:
     """A stack of Mamba layers (M), attention (*), MLPs (-) and experts (E)."""
+    if HAS_GPU and "M" in pattern:
+        pytest.importorskip("mamba_ssm")
+
     from megatron.core.fusions.fused_bias_dropout import get_bias_dropout_add
     from megatron.core.models.hybrid import hybrid_block
     from megatron.core.models.hybrid.hybrid_model import HybridModel

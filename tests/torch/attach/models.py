@@ -166,7 +166,7 @@ class Run:
 
     def tokens(self, batch=BATCH, length=LENGTH):
         """Not waited for: what runs may wait for a rank that has gone."""
-        return torch.randint(0, WORDS, (batch, length + 1),
+        return torch.randint(0, WORDS, (batch, length + 1), device="cpu",
                              generator=self.generator).cuda(non_blocking=True)
 
     def loss(self, batch=BATCH, length=LENGTH):

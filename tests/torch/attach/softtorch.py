@@ -40,6 +40,8 @@ _WAITS = {_aten._local_scalar_dense.default, _aten.nonzero.default,
 # Arguments that are written, which the schema does not say.
 _UNSAID = {_aten.native_batch_norm.default: (3, 4)}
 _WAITED = "CUDA error: operation not permitted when stream is capturing"
+_CAPTURED = "CUDA error: operation not permitted on an event last recorded " \
+    "in a capturing stream"
 _INVALIDATED = ("CUDA error: operation failed due to a previous error during "
                 "capture")
 _UNKNOWN = "Generator: not in capture mode"
@@ -354,10 +356,12 @@ class _Event:
 
     def __init__(self, enable_timing=False):
         self._stream, self._mark = None, 0
+        self._capture = None  # in which it was recorded
 
     def record(self, stream=None) -> None:
         if _is_capturing() and _Recorder.current.failed:
             raise RuntimeError(_INVALIDATED)
+        self._capture = _Recorder.current if _is_capturing() else None
         self._stream = stream or _here.stream
         self._mark = self._stream.mark()
 
@@ -365,7 +369,10 @@ class _Event:
         if self._stream is not None:
             self._stream.work_until(self._mark)
 
-    synchronize = wait
+    def synchronize(self) -> None:
+        if self._capture is not None:
+            self._capture.fail(_CAPTURED)
+        self.wait()
 
     def query(self) -> bool:
         return self._stream is None or self._mark <= self._stream._done

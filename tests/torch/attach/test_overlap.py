@@ -190,7 +190,7 @@ def test_exchanges_are_on_a_stream_of_their_own_and_beside_compute():
 
     def look(node):
         seen.append(node)
-        assert torch.cuda.current_stream() is node.stream
+        assert torch.cuda.current_stream() == node.stream
         over._call(node)
 
     mine = torch.cuda.Stream()

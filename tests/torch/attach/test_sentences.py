@@ -188,6 +188,17 @@ class InAttention(Block):
         self.attn = WaitingAttention()
 
 
+class ByEvent(Block):
+    """As a dispatcher of experts, whose copy to the host has an event."""
+    works = "attn,mlp"
+
+    def forward(self, x):
+        copied = torch.cuda.Event()
+        copied.record()
+        copied.synchronize()
+        return super().forward(x)
+
+
 class InBetween(Block):
     works = "attn,mlp"
 
@@ -195,7 +206,8 @@ class InBetween(Block):
         return super().forward(x) * (1 if x.detach().mean().item() else 2)
 
 
-WAITS = pytest.mark.parametrize("make", [InMlp, InAttention, InBetween])
+WAITS = pytest.mark.parametrize("make", [InMlp, InAttention, InBetween,
+                                           ByEvent])
 
 
 @WAITS

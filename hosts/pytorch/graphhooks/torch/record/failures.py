@@ -23,6 +23,7 @@ _COMPILES = "'fail_on_recompile'"
 _LEAF = "a leaf Variable that requires grad"
 # What CUDA and torch say of a wait for the device in a capture.
 _WAITS = ("not permitted when stream is capturing",
+          "not permitted on an event last recorded in a capturing stream",
           "during CUDA graph capture unless the CPU tensor is pinned")
 
 
