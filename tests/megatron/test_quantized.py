@@ -208,6 +208,23 @@ def at_once(losses) -> None:
 def test_the_first_microbatch_writes_over_gradients(
         quantized, with_fp8, granularity, scope, backward, kept):
     """What later ones have added, or with `kept` an earlier step, is lost."""
+    compare(by_hand(backward, kept), "dense", scope,
+            attach={"granularity": granularity},
+            wrap=lambda core: fused((quantized if with_fp8
+                                     else with_modules)(core)))
+
+
+@pytest.mark.parametrize("granularity, scope", [
+    ("layer", ""), ("layer", "attn"), ("layer", "mlp"), ("chunk", "")])
+def test_what_runs_again_takes_no_microbatch_for_the_first(granularity, scope):
+    """So what later ones have added stays."""
+    compare(by_hand(in_reverse), "dense", scope,
+            attach={"granularity": granularity},
+            wrap=lambda core: fused(with_modules(core)),
+            recompute_granularity="selective", recompute_modules=["mlp"])
+
+
+def by_hand(backward, kept=False):
     def train(each):
         model = each.chunks[0]
         for step, count in enumerate(COUNTS + COUNTS):
@@ -224,9 +241,7 @@ def test_the_first_microbatch_writes_over_gradients(
             each.optimizer.step()
             each.optimizer.zero_grad()
 
-    compare(train, "dense", scope, attach={"granularity": granularity},
-            wrap=lambda core: fused((quantized if with_fp8
-                                     else with_modules)(core)))
+    return train
 
 
 @pytest.mark.parametrize("granularity", ["layer", "chunk"])

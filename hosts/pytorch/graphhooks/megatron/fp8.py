@@ -114,8 +114,9 @@ class Calls:
         self._metas: list = []  # what its modules have noted by then
         flagged = [m for m in body.modules() if _FLAG in vars(m)]
         self._flags = [*map(vars, flagged)]
-        self._fusing = [m for m in flagged
-                        if getattr(m, "fuse_wgrad_accumulation", False)]
+        again = _run_again([body.of, *body.modules()])
+        self._fusing = [m for m in flagged if m not in again
+                        and getattr(m, "fuse_wgrad_accumulation", False)]
         body.around = self._settings = settings
         self._left = regions.Left()
         body.__dict__["left_in"] = (self._left,)
@@ -196,3 +197,22 @@ class Calls:
     def _put_back(self) -> None:
         if self._usages is not None:
             self._usages.put_back()
+
+
+def _run_again(modules) -> set:
+    """Modules whose backward is that of a second run, by a recomputation of
+    Megatron's: no microbatch is the first one there."""
+    found: set = set()
+    for module in modules:
+        names = vars(module)
+        again = []
+        if names.get("recompute_mlp") or names.get("moe_layer_recompute"):
+            again.append(getattr(module, "mlp", module))
+        if names.get("shared_experts_recompute"):
+            again.append(module.shared_experts)
+        if names.get("recompute_up_proj"):
+            again += [getattr(module, name, None) for name in
+                      ("linear_q_up_proj", "linear_kv_up_proj")]
+        for each in again:
+            found.update(() if each is None else each.modules())
+    return found
