@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import gc
 import operator
 import sys
 import types
@@ -113,7 +114,7 @@ def without_words(monkeypatch):
 WAYS = pytest.mark.parametrize("way", [
     lambda _: None, unversioned, without_words],
     ids=["as it is", "without versions", "without words"])
-ASKED = pytest.mark.parametrize("asked", [1, 8])
+ASKED = pytest.mark.parametrize("asked", [1, 2, 3, 8])
 
 
 @WAYS
@@ -182,18 +183,56 @@ def test_empty_dicts():
 def test_who_has_other_words_alone_is_looked_at():
     looked = []
 
-    class Place(snapshot.Place):
-        __slots__ = ()
-
-        def is_same(self):
-            looked.append(self.container)
-            return super().is_same()
+    class Places(snapshot.Places):
+        def is_same(self, number):
+            looked.append(number)
+            return super().is_same(number)
 
     one, two = {"a": 1}, {"b": 2}
-    asked = words.Words([Place(one), Place(two)])
+    places = Places((), ())
+    places.put([one, two], ["a", "b"], [1, 2])
+    asked = words.Words((), [places])
     for _ in range(3):
         assert asked.is_same()
     two["c"] = 3
     for _ in range(3):
         assert asked.is_same()
-    assert looked == [one, two, two]
+    assert looked == [1]
+
+
+@WAYS
+def test_a_write_while_all_is_looked_at_is_seen(monkeypatch, way):
+    """Also in the look after which words are compared."""
+    way(monkeypatch)
+    for asked in range(1, 8):
+        names, times = {"a": 1000}, []
+
+        def look(_):
+            times.append(None)
+            if len(times) == asked + 1:  # the first is of who puts it there
+                names["a"] = 2000
+
+        held = Held()
+        held.put(names, ["a"])
+        held.put_equal(look, names)
+        for _ in range(asked):
+            assert held.is_same()
+        assert not held.is_same()
+
+
+@WAYS
+def test_who_asks_often_makes_few_objects(monkeypatch, way):
+    """Of which the garbage collector would keep count."""
+    way(monkeypatch)
+    held, dicts = Held(), [{i: i for i in range(9)} for _ in range(500)]
+    for names in dicts:
+        held.put(names, names)
+        held.put_items(names, [0])
+        held.put_one(snapshot.item_of, (names, "b"))
+        held.put_one(words.contents_of, types.CellType(held))
+        held.put_all(words.defaults_of, lambda x=1: x)
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(8):
+        assert held.is_same()
+    assert len(gc.get_objects()) - before < 200

@@ -17,8 +17,7 @@ import threading
 import weakref
 
 from ..base.private import current_pass
-from .words import (FIELDS, Field, Words, contents_of, defaults_of,
-                    version_of)
+from .words import FIELDS, Fields, Words, defaults_of, version_of
 
 _is, _item = operator.is_, operator.getitem
 _chain = itertools.chain.from_iterable
@@ -102,15 +101,19 @@ class Held:
         try:
             if self._often is not None:
                 return self._often.is_same()
+            # Its words are read before all that they tell of is looked at.
+            often = self.often() if self._asked == _OFTEN - 1 else None
             is_same = [*map(len, self._sized)] == self._sizes \
                 and all(map(_is, map(_item, self._of, self._keys),
                             self._values)) \
                 and self._are_found_same()
         except (LookupError, ValueError):  # of a key, or an empty cell
-            return False
-        self._asked += is_same
-        if self._asked == _OFTEN:
-            self._often = self.often()
+            is_same = False
+        if is_same:
+            self._asked += 1
+            self._often = often
+        else:
+            self._asked = 0
         return is_same
 
     def _are_found_same(self) -> bool:
@@ -135,64 +138,94 @@ class Held:
         self._asked, self._often = 0, None
 
     def often(self) -> "Often":
-        """The same, for who asks it often."""
-        places: dict = {}
-        for container, size in zip(self._sized, self._sizes):
-            places[id(container)] = Place(container, size)
-        items = [*zip(self._of, self._keys, self._values)]
+        """The same, for who asks it often, as who has looked at all of it
+        once more may tell."""
+        places = Places(self._sized, self._sizes)
+        places.put(self._of, self._keys, self._values)
         rest, fields = {}, []
         for look, (things, values) in self._single.items():
             if look is item_of:
-                items += [(*thing, value) for thing, value
-                          in zip(things, values)]
+                places.put(*zip(*things), values)
             elif look in FIELDS:
-                fields += [Field(look, thing, (value,))
-                           for thing, value in zip(things, values)]
+                fields.append(Fields(look, things, values))
             else:
                 rest[look] = things, values
-        for container, key, value in items:
-            places.setdefault(id(container), Place(container)).put(key, value)
         several = dict(self._several)
-        things, values = several.pop(defaults_of, ((), ()))
-        fields += [Field(defaults_of, thing, each) for thing, each
-                   in zip(things, zip(*[iter(values)] * 3))]
-        return Often([*places.values(), *fields], rest, several, self._equal)
+        if defaults_of in several:
+            fields.append(Fields(defaults_of, *several.pop(defaults_of), 3))
+        return Often([places, *fields], rest, several, self._equal)
 
 
-class Place:
-    """A dict or list, and what is held of it."""
+class Places:
+    """Dicts and lists, and what is held of each.  They are numbers in a few
+    lists: of one object for each of them the garbage collector would keep
+    count."""
 
-    __slots__ = "container", "size", "_keys", "_values", "_missing"
-
-    def __init__(self, container, size: int | None = None):
-        self.container = container
-        self.size = size  # None: it may be any
+    def __init__(self, sized, sizes):
+        self._containers: list = []
+        self._sizes: list = []  # None: it may be any
+        self._first: list = []  # piece of each; below 0: it has none
+        # Pieces: keys of one container, which are together below.
+        self._next: list = []  # piece of the same
+        self._from: list = []
+        self._to: list = []
         self._keys: list = []
         self._values: list = []
-        self._missing: list = []  # keys that are not there
+        self._numbers: dict = {}  # by identity
+        for container, size in zip(sized, sizes):
+            self._sizes[self._number_of(container)] = size
 
-    def put(self, key, value) -> None:
-        if value is GONE:
-            self._missing.append(key)
-            return
-        self._keys.append(key)
-        self._values.append(value)
+    def __len__(self) -> int:
+        return len(self._containers)
 
-    def words(self) -> list:
-        return version_of(self.container)
+    def _number_of(self, container) -> int:
+        number = self._numbers.setdefault(id(container), len(self))
+        if number == len(self):
+            self._containers.append(container)
+            self._sizes.append(None)
+            self._first.append(-1)
+        return number
 
-    def is_same(self) -> bool:
-        return self.size in (None, len(self.container)) and all(
-            map(_is, map(_item, itertools.repeat(self.container), self._keys),
-                self._values)) \
-            and not any(key in self.container for key in self._missing)
+    def put(self, of, keys, values) -> None:
+        """What is at these keys of these containers, or GONE."""
+        before = len(self._keys)
+        self._keys += keys
+        self._values += values
+        ids = [*map(id, of)]
+        begins = [i for i, each in enumerate(ids)
+                  if not i or each != ids[i - 1]]
+        for begin, end in zip(begins, [*begins[1:], len(ids)]):
+            number = self._number_of(of[begin])
+            self._next.append(self._first[number])
+            self._first[number] = len(self._from)
+            self._from.append(before + begin)
+            self._to.append(before + end)
+
+    def words(self, number: int) -> list:
+        return version_of(self._containers[number])
+
+    def is_same(self, number: int) -> bool:
+        container, size = self._containers[number], self._sizes[number]
+        if size is not None and size != len(container):
+            return False
+        piece = self._first[number]
+        while piece >= 0:
+            here = slice(self._from[piece], self._to[piece])
+            values = self._values[here]
+            look = at if any(value is GONE for value in values) else _item
+            if not all(map(_is, map(look, itertools.repeat(container),
+                                    self._keys[here]), values)):
+                return False
+            piece = self._next[piece]
+        return True
 
 
 class Often:
-    """What is the same at most times.  Raises as a look into it does."""
+    """What is the same at most times, from when this is made.  Raises as a
+    look into it does."""
 
     def __init__(self, things, single: dict, several: dict, equal: dict):
-        self._words = Words(things)
+        self._words = Words((), things)
         self._single = [(look, *each) for look, each in single.items()]
         self._several = [(look, *each) for look, each in several.items()]
         self._equal = [(look, *each) for look, each in equal.items()]

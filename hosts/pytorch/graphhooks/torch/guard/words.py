@@ -43,37 +43,51 @@ def _word(address: int):
 
 class Words:
     """Some things, each with ``words()``, addresses of those that are another
-    once it is written, and ``is_same()``."""
+    once it is written, and ``is_same()``.  Many things may be in one object,
+    which has a number for each: ``len()``, ``words(number)`` and
+    ``is_same(number)``; of these one has looked, or looks next, and their
+    words are what is there when this is made."""
 
-    def __init__(self, things):
+    def __init__(self, things, many=()):
         self._things: list = []  # by word
-        self._others: list = []  # that have none
+        self._numbers: list = []  # of each, or None
+        self._others: list = []  # that have no words
+        self._other_numbers: list = []
         addresses: list = []
         for thing in things:
-            words = thing.words()
-            self._things += [thing] * len(words)
-            addresses += words
-            if not words:
-                self._others.append(thing)
-        self._count = len(addresses)
-        self._words = [*map(_word, addresses)]
+            self._put(thing, None, thing.words(), addresses)
+        self._is_new = bool(addresses)
         # At first others than what is there, as nobody has looked.
-        self._values = (ctypes.c_uint64 * self._count)(
-            *(~word.value & _ALL for word in self._words))
+        values = [~_word(address).value & _ALL for address in addresses]
+        for each in many:
+            for number in range(len(each)):
+                self._put(each, number, each.words(number), addresses)
+        self._count = len(addresses)
+        values += [_word(address).value
+                   for address in addresses[len(values):]]
+        self._values = (ctypes.c_uint64 * self._count)(*values)
         self._addresses = (ctypes.c_void_p * self._count)(*addresses)
         self._first_other = functools.partial(
             _compare(), ctypes.pointer(self._addresses),
             ctypes.pointer(self._values), ctypes.c_uint32(self._count)) \
             if addresses else int
-        self._is_new = True
+
+    def _put(self, thing, number, words: list, addresses: list) -> None:
+        for address in words:
+            self._things.append(thing)
+            self._numbers.append(number)
+            addresses.append(address)
+        if not words:
+            self._others.append(thing)
+            self._other_numbers.append(number)
 
     def is_same(self) -> bool:
         """Raises what a look into one does."""
         i = self._first_other()
         if i < self._count and not self._are_written_same(i):
             return False
-        for thing in self._others:
-            if not thing.is_same():
+        for thing, number in zip(self._others, self._other_numbers):
+            if not _is_same(thing, number):
                 return False
         return True
 
@@ -91,11 +105,15 @@ class Words:
         return True
 
     def _is_written_same(self, i: int) -> bool:
-        value = self._words[i].value
-        is_same = self._things[i].is_same()
+        value = _word(self._addresses[i]).value
+        is_same = _is_same(self._things[i], self._numbers[i])
         if is_same:
             self._values[i] = value
         return is_same
+
+
+def _is_same(thing, number) -> bool:
+    return thing.is_same() if number is None else thing.is_same(number)
 
 
 @functools.cache
@@ -198,6 +216,29 @@ class Field:
     def is_same(self) -> bool:
         return all(map(operator.is_, _found(self._look, self._thing),
                        self._values))
+
+
+class Fields:
+    """What look() gives for each of many, so many objects for each."""
+
+    def __init__(self, look, things, values, count: int = 1):
+        self._look, self._things, self._values = look, [*things], [*values]
+        self._count = count
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def _values_of(self, number: int) -> list:
+        return self._values[number * self._count:(number + 1) * self._count]
+
+    def words(self, number: int) -> list:
+        return _at(self._things[number], FIELDS.get(self._look, ()),
+                   self._values_of(number))
+
+    def is_same(self, number: int) -> bool:
+        return all(map(operator.is_,
+                       _found(self._look, self._things[number]),
+                       self._values_of(number)))
 
 
 _SEVERAL = defaults_of, hooks_of_leaf
