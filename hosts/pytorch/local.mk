@@ -109,6 +109,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/guard/reachable_values.py \
 	hosts/pytorch/graphhooks/torch/guard/snapshot.py \
 	hosts/pytorch/graphhooks/torch/guard/kinds.py \
+	hosts/pytorch/graphhooks/torch/guard/mutable.py \
 	hosts/pytorch/graphhooks/torch/guard/storage_addresses.py \
 	hosts/pytorch/graphhooks/torch/guard/ran.py \
 	hosts/pytorch/graphhooks/torch/guard/settings.py \

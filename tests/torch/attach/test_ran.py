@@ -360,8 +360,9 @@ def test_what_nobody_can_set_is_left(monkeypatch):
     monkeypatch.setattr(shared_objects, "slots", lambda kind: ("real", "imag"))
     found = Found()
     found.held.put_one(lambda _: object(), None)  # is never the same
-    (put_back,) = [shared_objects._copy(1j, found)]
-    put_back()
+    found.shared = [("", 1j, found)]
+    for put in shared_objects.copies(found):
+        put()
 
 
 # ---- functions that torch compiles -----------------------------------------

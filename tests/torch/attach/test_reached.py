@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import gc
 import itertools
 import os
 import random
@@ -21,7 +22,8 @@ import weakref
 import pytest
 from models import DEVICE, LAYERS, WHOLE, WIDTH, Block, nn, torch
 
-from graphhooks.torch.guard import reachable_values, snapshot, shared_objects
+from graphhooks.torch.guard import (ran, reachable_values, snapshot,
+                                    shared_objects)
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 FACTOR = 1.0  # that a layer reads
@@ -734,6 +736,102 @@ def test_a_tensor_of_the_host_that_is_written(monkeypatch, shape, write):
     other = reachable_values.Found()
     other.add("scale", tensor)
     assert one.part().bits != other.part().bits
+
+
+# ---- what is put back ------------------------------------------------------
+
+
+class Odd(dict):
+    def __len__(self):
+        raise AssertionError
+
+    __iter__ = items = keys = update = __setitem__ = clear = __len__
+
+
+NUMBERS = {i: i for i in range(3)}
+CONTAINERS = {
+    "dict": lambda: dict(NUMBERS), "no dict": dict, "list": lambda: [1, 2],
+    "no list": list, "set": lambda: {1, 2}, "deque": lambda:
+    collections.deque((1, 2), maxlen=2), "an ordered dict": lambda:
+    collections.OrderedDict(NUMBERS), "a default dict": lambda:
+    collections.defaultdict(int, NUMBERS), "a counter": lambda:
+    collections.Counter("aab"), "a type of one's own": lambda: Odd(NUMBERS),
+    "an array": lambda: bytearray(b"12")}
+
+
+def inside(value):
+    kind = collections.OrderedDict if isinstance(
+        value, collections.OrderedDict) else dict
+    return [*(kind.items(value) if isinstance(value, dict) else value)]
+
+
+def write_into(value) -> None:
+    if isinstance(value, collections.OrderedDict):
+        value.move_to_end(0)
+    elif isinstance(value, dict):
+        dict.clear(value)
+        dict.__setitem__(value, "other", 1)
+    elif isinstance(value, (list, collections.deque)):
+        value.append(7)
+    elif isinstance(value, set):
+        value.add(7)
+    else:
+        value[0] = 7
+
+
+@pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
+def test_what_a_recording_writes_into_is_put_back(make):
+    value, found = make(), reachable_values.Found()
+    before = inside(value)
+    found.add("value", value)
+    copies = found.copies()
+    write_into(value)
+    assert inside(value) != before
+    for put in copies:
+        put()
+    assert inside(value) == before
+
+
+def test_globals_and_cells_are_put_back():
+    """As they are when the copies are made, not when they are found."""
+    inner = 1
+
+    def function():
+        return here, inner
+
+    function = types.FunctionType(function.__code__, {"here": 1}, None, None,
+                                  function.__closure__)
+    function.__module__ = "ours"
+    function.known = 1
+    cell, = function.__closure__
+    found = reachable_values.Found(ran.Ran({function.__code__}, {"known"}))
+    found.add("function", function)
+    found.finish()
+    cell.cell_contents = function.__globals__["here"] = function.known = 2
+    copies = found.copies()
+    cell.cell_contents = function.__globals__["here"] = function.known = 3
+    for put in copies:
+        put()
+    assert (cell.cell_contents, function.__globals__["here"],
+            function.known) == (2, 2, 2)
+
+
+def test_copies_are_few_objects():
+    """As the garbage collector counts them, and each recording makes some."""
+    found, keys = reachable_values.Found(), [f"key{i}" for i in range(500)]
+    values = dict.fromkeys(keys, 1)
+    found._add_globals("", values, keys)
+    for _ in range(500):
+        found.add("empty", {})
+    shared = reachable_values.Found()
+    shared.shared = [("", types.SimpleNamespace(one=1),
+                      reachable_values.Found()) for _ in range(500)]
+    gc.collect()
+    before = len(gc.get_objects())
+    copies = shared_objects.copies(found) + shared_objects.copies(shared)
+    gc.collect()
+    assert len(gc.get_objects()) - before < 3 * 500
+    assert copies
 
 
 # ---- what it costs ---------------------------------------------------------

@@ -92,6 +92,7 @@ A folder imports from those after it in this list, and from none before it:
       shared_objects.py     objects that several layers share, compared once
       compiled.py           functions that torch compiles, which no watch sees
       ran.py                watches which Python functions run in a recording
+      mutable.py            copies what a recording may write, to put it back
       kinds.py              tells values to compare from objects to look into
       finders.py            finds attributes that functions read of an object
       reachable_values.py   what modules and functions read, or leave out

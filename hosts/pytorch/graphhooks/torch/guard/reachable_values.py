@@ -35,6 +35,7 @@ from .attributes import CONTAINERS, PLAIN, comparable, exact, is_unknown
 from .draws import is_generator
 from .snapshot import Held
 from .kinds import has_values, is_iterator
+from .mutable import BASES, Mutable, base_of
 from .ran import ANY, more_than
 from .words import contents_of, defaults_of, mro_of
 
@@ -56,8 +57,6 @@ _GETTERS = (operator.attrgetter, operator.methodcaller)
 _MUCH = 1 << 16  # bytes in the host's memory
 _RAW = (bytearray, array.array)
 _SELF = ("__self__",)
-_BASES = (collections.OrderedDict, dict, list, tuple, set, frozenset,
-          collections.deque)
 _version = private.version
 _default = operator.attrgetter("default_factory")
 
@@ -120,7 +119,7 @@ class Found:
         self._seen: set = set()  # containers that are held
         self._inside: set = set()  # which holds itself, if it comes again
         self._kept: list = []  # alive, as the two are numbers
-        self._mutable: list = []  # functions that give what puts it back
+        self._mutable = Mutable()
         self._functions: list = []  # to be looked into
         self._far = 0  # functions on the way to what is at hand
 
@@ -178,7 +177,7 @@ class Found:
     def copies(self) -> list:
         """Of what is now in containers, arrays, cells and globals: functions
         that put it back."""
-        return [copy() for copy in self._mutable]
+        return self._mutable.copies()
 
     def add_kind(self, prefix: str, thing) -> None:
         self.held.put_one(type, thing)
@@ -256,7 +255,7 @@ class Found:
             self.values[name] = value
         elif kind in weakref.ProxyTypes:  # which say that they are others
             self._add_proxied(name, value)
-        elif isinstance(value, _BASES):
+        elif isinstance(value, BASES):
             self._add_container(name, value, kind)
         elif kind in _PARTIAL:
             self.values[name] = kind
@@ -294,7 +293,7 @@ class Found:
 
     def _add_attributes(self, name: str, function) -> None:
         names = vars(function)
-        self._mutable.append(lambda: _putting_back(names))
+        self._mutable.containers.append(names)
         self.add_all(names, f"{name}.", self.ran.named(names))
 
     def _add_parts(self, name: str, value, parts) -> None:
@@ -387,7 +386,7 @@ class Found:
             if isinstance(value, set) and self._is_new(value):
                 self.held.put(value, ())
                 self.held.put_all(set.__iter__, value)
-                self._mutable.append(lambda: _putting_back(value))
+                self._mutable.containers.append(value)
             for each in _iter(value):
                 if isinstance(each, torch.Tensor) or is_unknown(each):
                     self.add(f"{name}'s {id(each)}", each)
@@ -401,7 +400,7 @@ class Found:
             if kind not in CONTAINERS and has_values(value):
                 self._add_object(name, value)
         is_dict = isinstance(value, dict)
-        inner = _base(value).items(value) if is_dict \
+        inner = base_of(value).items(value) if is_dict \
             else enumerate(_iter(value))
         keys = []
         for i, (key, each) in enumerate(inner):
@@ -421,7 +420,7 @@ class Found:
 
     def _hold(self, value, kind) -> None:
         if not isinstance(value, tuple):
-            self._mutable.append(lambda: _putting_back(value))
+            self._mutable.containers.append(value)
         if isinstance(value, collections.defaultdict):
             self.held.put_one(_default, value)
         if kind is collections.defaultdict:  # to ask for a key puts it in
@@ -432,7 +431,7 @@ class Found:
             self.held.put(value, list(value) if is_dict
                           else range(len(value)))
             if is_dict:  # an ordered one has an order of its own
-                self.held.put_all(_base(value).__iter__, value)
+                self.held.put_all(base_of(value).__iter__, value)
         elif not isinstance(value, tuple):  # a type of somebody's own
             self.held.put_all(_iter, value)
             if isinstance(value, dict):
@@ -466,14 +465,14 @@ class Found:
                 for i, each in enumerate(_elements(value)):
                     self.add(f"{name}.flat[{i}]", each)
             if value.shape:
-                self._mutable.append(lambda: functools.partial(
+                self._mutable.put_other(lambda: functools.partial(
                     operator.setitem, value, ..., value.copy()))
 
     def _add_raw(self, name: str, value) -> None:
         if self._is_new(value) and len(value) <= _MUCH // 8:
             self.held.put_equal(bytes, value)
             self.values[f"{name} (content)"] = bytes(value)
-            self._mutable.append(lambda: functools.partial(
+            self._mutable.put_other(lambda: functools.partial(
                 operator.setitem, value, slice(None), value[:]))
 
     # ---- functions ------------------------------------------------------
@@ -498,8 +497,7 @@ class Found:
                               function.__closure__ or ()):
             if cell != types.CellType() and free != "__class__":
                 self.held.put_one(contents_of, cell)
-                self._mutable.append(lambda cell=cell: functools.partial(
-                    setattr, cell, "cell_contents", cell.cell_contents))
+                self._mutable.cells.append(cell)
                 self.add(f"{name}'s {free}", cell.cell_contents)
 
     def _add_globals(self, name: str, names, read) -> None:
@@ -509,9 +507,8 @@ class Found:
         for key in read:
             if key not in names and not hasattr(builtins, key):
                 self.held.put_one(snapshot.item_of, (names, key))
+        self._mutable.put_globals(names, keys)
         for key in keys:
-            self._mutable.append(lambda key=key: functools.partial(
-                operator.setitem, names, key, names[key]))
             self.add(f"{name}{key}", names[key])
 
     def _is_new_global(self, names, key: str) -> bool:
@@ -524,29 +521,7 @@ class Found:
 
 def _iter(value):
     """Past what a type of somebody's own makes of it."""
-    return _base(value).__iter__(value)
-
-
-def _base(value):
-    return next(b for b in _BASES if isinstance(value, b))
-
-
-def _putting_back(value):
-    """A function that gives a container what it has now."""
-    base = _base(value)
-    is_dict = issubclass(base, dict)
-    before = list(base.items(value) if is_dict else base.__iter__(value))
-
-    def put_back():
-        base.clear(value)
-        if is_dict:
-            for key, each in before:
-                base.__setitem__(value, key, each)
-        else:
-            (base.extend if hasattr(base, "extend") else base.update)(
-                value, before)
-
-    return put_back
+    return base_of(value).__iter__(value)
 
 
 def _elements(array) -> list:

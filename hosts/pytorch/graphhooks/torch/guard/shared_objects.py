@@ -251,27 +251,31 @@ def _prefixed(prefix: str, items: dict) -> dict:
 
 def copies(found: Found) -> list:
     """Of all that is found, as it is now: functions that put it back."""
-    return [_copy(thing, inner) for _, thing, inner in found.shared] \
-        + found.copies()
+    return [_Copies(found.shared).put_back, *found.copies()]
 
 
-def _copy(thing, found: Found):
-    """A function that gives it the attributes of now again, if what is held
-    of it is another."""
-    before = _attributes(thing)
-    inner = found.copies()
+class _Copies:
+    """Of things: the attributes of now, and what is in them."""
 
-    def put_back():
-        if found.held.is_same():
-            return
-        now = _attributes(thing)
-        for name in {**before, **now}:
-            if now.get(name, GONE) is not before.get(name, GONE):
-                _put(thing, name, before.get(name, GONE))
-        for put in inner:
-            put()
+    __slots__ = "_shared", "_before", "_inside"
 
-    return put_back
+    def __init__(self, shared):
+        self._shared = [*shared]
+        self._before = [_attributes(thing) for _, thing, _ in shared]
+        self._inside = [found.copies() for *_, found in shared]
+
+    def put_back(self) -> None:
+        """Where what is held of it is another."""
+        for (_, thing, found), before, inside in zip(
+                self._shared, self._before, self._inside):
+            if found.held.is_same():
+                continue
+            now = _attributes(thing)
+            for name in {**before, **now}:
+                if now.get(name, GONE) is not before.get(name, GONE):
+                    _put(thing, name, before.get(name, GONE))
+            for put in inside:
+                put()
 
 
 def put_others_back(thing, held) -> list:
