@@ -312,6 +312,19 @@ def closing(scale):
     return lambda: scale
 
 
+def test_functions_of_many_codes_are_found_as_those_of_each():
+    """In one look at all objects, which takes as long for any number."""
+    def make(i):
+        return eval(f"lambda: {i}", {}), (lambda: i)
+
+    made = [make(i) for i in range(3 * ran._FEW)]
+    codes = [f.__code__ for f, _ in made] + [made[0][1].__code__]
+    found = ran.functions_of(codes)
+    assert len(found) == len({*map(id, found)}) == 2 * len(made)
+    assert {*map(id, found)} == {id(f) for each in made for f in each} \
+        == {id(f) for code in codes for f in ran.functions_of([code])}
+
+
 def test_functions_are_found_by_their_code():
     one, two = closing(1.0), closing(2.0)
     found = ran.functions_of([one.__code__])

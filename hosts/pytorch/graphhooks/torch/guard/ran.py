@@ -140,11 +140,21 @@ def _is_of_others(code) -> bool:
         or any(place in file for place in _TRITON)
 
 
+_FEW = 16  # codes, each of which is compared with all that objects have
+
+
+def _having(codes) -> list:
+    ids = {*map(id, codes)}
+    among = gc.get_objects() if len(codes) > _FEW \
+        else gc.get_referrers(*codes) if codes else ()
+    return [f for f in among
+            if type(f) is types.FunctionType and id(f.__code__) in ids]
+
+
 def functions_of(codes) -> list:
     """Functions with these codes.  The garbage collector knows them, unless
     they are frozen; then others with the same globals do."""
-    found = [f for f in gc.get_referrers(*codes) if codes
-             and type(f) is types.FunctionType and f.__code__ in codes]
+    found = _having(codes)
     found.sort(key=lambda f: f.__qualname__)  # as some share a code
     known = {f.__code__ for f in found}
     files: dict = {}
