@@ -352,9 +352,12 @@ class AddsMain(torch.autograd.Function):
 NUMBERS = itertools.count()
 
 
-def test_a_main_grad_is_compared_and_what_is_beside_it_is_not(runs):
+@pytest.mark.parametrize("gradients", ["graph", "autograd"])
+def test_a_main_grad_is_compared_and_what_is_beside_it_is_not(runs,
+                                                              gradients):
     left = []
-    for options in {}, {"grain": "layer", "verify": "always"}:
+    for options in {}, {"grain": "layer", "verify": "always",
+                        "gradients": gradients}:
         run = runs(make=Mains, **options)
         for _ in range(4):
             run.zero()

@@ -83,7 +83,8 @@ class Apart(Instance):
 
     __slots__ = ("segment", "beginning", "drawn", "left_off", "copies",
                  "contents", "counts", "expected", "totals", "puts",
-                 "_mains", "_results", "_outer", "_inner", "_call", "_last")
+                 "_mains", "_unread", "_results", "_outer", "_inner",
+                 "_call", "_last")
 
     def __init__(self, segment, graph: Instance, beginning: Before):
         super().__init__(graph.signature)
@@ -101,6 +102,7 @@ class Apart(Instance):
         self.puts: set = set()  # those whose gradients are in main_grad
         self.inputs = []
         self.leaves = segment.parameters.aliases()
+        self._unread: set = set()  # whose gradients main_grad has
         self._mains = {i: torch.empty_like(main)
                        for i, leaf in enumerate(self.leaves)
                        for main in [vars(leaf).get("main_grad")]
@@ -266,10 +268,10 @@ class Apart(Instance):
         """Of those whose `main_grad` has it, what is in `.grad` is nothing
         that anybody reads, and is not set."""
         parameters = self.segment.parameters
-        leaves = dict(zip(parameters.all, self.leaves))
+        self._unread = {p for p, leaf in zip(parameters.all, self.leaves)
+                        if vars(leaf).get("grad_added_to_main_grad") is True}
         self.totals = [(p, of_parameters[p]) for p in parameters.own
-                       if vars(leaves[p]).get("grad_added_to_main_grad")
-                       is not True]
+                       if p not in self._unread]
 
     def pairs(self, results) -> list:
         """When the graph has run, whose results these are: what there is, as
@@ -279,8 +281,13 @@ class Apart(Instance):
         of = [f"input {i}" for i in range(len(self.inputs))] \
             + [names[p] for p in parameters.returned]
         of += ["an input"] * (max(len(results), len(self.expected)) - len(of))
-        found = [(f"the gradient of {name}", one, other) for name, one, other
-                 in itertools.zip_longest(of, results, self.expected)]
+        since = len(self.inputs)
+        unread = {since + i for i, p in enumerate(parameters.returned)
+                  if p in self._unread}
+        found = [(f"the gradient of {name}", one, other)
+                 for i, (name, one, other) in enumerate(
+                     itertools.zip_longest(of, results, self.expected))
+                 if i not in unread]
         found += [(f"the gradient of {names[p]}", p.grad, total)
                   for p, total in self.totals]
         found += [(f"the main_grad of {names[parameters.all[i]]}",
