@@ -55,7 +55,7 @@ class Fresh(Model):
     (Fresh, "neither the module before it has returned"),
     (Backwards, "")])
 def test_what_is_no_chunk_has_graphs_of_its_layers(pair, model, why,
-                                                   in_flight):
+                                                   in_flight, caplog):
     run = pair(lambda r: r.steps(COUNTS + COUNTS[-1:], in_flight=in_flight),
                grain="chunk", model=model, apart=why)
     before = run.attached.stats()
@@ -64,6 +64,8 @@ def test_what_is_no_chunk_has_graphs_of_its_layers(pair, model, why,
     assert after["eager_calls"] == before["eager_calls"]
     assert after["replays"] - before["replays"] == 4 * LAYERS
     assert after["renewals"] == 0
+    assert "so each of its layers has graphs of its own" in caplog.text
+    assert "eagerly from now on" not in caplog.text
 
 
 class Paths(Model):

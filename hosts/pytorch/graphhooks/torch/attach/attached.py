@@ -303,8 +303,11 @@ class Attached(Owner):
         owner whose steps are over."""
         model, layers, options = self._given[0](), *self._given[1:]
         past, segments = self._counts(), self.segments
-        self._apart.update((site.name, f"{s.name}: {s.broken}")
-                           for s in segments if s.broken for site in s.sites)
+        for s in [s for s in segments if s.broken]:
+            self._apart.update((site.name, f"{s.name}: {s.broken}")
+                               for site in s.sites)
+            self.notices.instead(s.name, f"{s.broken}, so each of its layers "
+                                 "has graphs of its own")
         self._note_waiting()
         self._renewals += not any(s.broken or self.may_split(s)
                                   for s in segments)
