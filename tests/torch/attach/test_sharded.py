@@ -24,6 +24,9 @@ if HAS_GPU:
 if not torch.distributed.is_available():
     pytest.skip("torch has no torch.distributed", allow_module_level=True)
 
+from torch.distributed import fsdp  # noqa: E402
+
+
 def run(folder: Path, *cases: str) -> list:
     """What each of two ranks has left of each case, with its name."""
     with socket.socket() as free:
@@ -80,6 +83,8 @@ def test_a_sharded_optimizer_leaves_the_graphs(tmp_path):
 def test_what_FSDP_shards_replays(tmp_path, cases):
     """FSDP's own hooks gather and reduce as ever, around graphs that read
     copies, in memory that layers share."""
+    if not hasattr(fsdp.FSDPModule, "reset_iter_state"):  # before torch 2.12
+        cases = [case for case in cases if case != "stop"]
     for found in run(tmp_path, *(f"after {case}" for case in cases)):
         check_replays(found)
         assert found["verify"]["differences"] == {}
