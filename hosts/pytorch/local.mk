@@ -155,6 +155,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/step/segment_base.py \
 	hosts/pytorch/graphhooks/torch/step/chain.py \
 	hosts/pytorch/graphhooks/torch/step/collected.py \
+	hosts/pytorch/graphhooks/torch/step/reached_inputs.py \
 	hosts/pytorch/graphhooks/torch/step/replay.py \
 	hosts/pytorch/graphhooks/torch/step/segment.py \
 	hosts/pytorch/graphhooks/torch/step/eligibility.py \

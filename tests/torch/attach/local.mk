@@ -56,6 +56,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_order.py \
 	tests/torch/attach/test_outside.py \
 	tests/torch/attach/test_parameters.py \
+	tests/torch/attach/test_own_inputs.py \
 	tests/torch/attach/test_packed.py \
 	tests/torch/attach/test_part.py \
 	tests/torch/attach/test_pieces.py \

@@ -43,6 +43,7 @@ A folder imports from those after it in this list, and from none before it:
       forward_wrapper.py    replaces a module's forward; puts it back
       collected.py          outputs of submodules that transformers collects
       chain.py              a run of layers that one graph covers
+      reached_inputs.py     what later layers of a chunk are given besides
       replay.py             the node that stands in autograd's graph
       verify.py             runs some replays eagerly too; compares the bits
     quantized/              FP8 of Transformer Engine

@@ -193,6 +193,11 @@ submodules_of = operator.attrgetter("_modules")
 version = operator.attrgetter("_version")
 
 
+def version_of(tensor) -> int:
+    """One that was made in inference mode has none, and is not changed."""
+    return 0 if tensor.is_inference() else version(tensor)
+
+
 def hooks_of(module) -> list:
     return [module._forward_hooks, module._forward_pre_hooks,
             module._backward_hooks, module._backward_pre_hooks]

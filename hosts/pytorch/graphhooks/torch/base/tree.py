@@ -210,6 +210,10 @@ def _describe_group(group) -> str:
         f"{len(ranks)} ranks from {min(ranks)}")
 
 
+def is_tensor(value) -> bool:
+    return type(value) in _TENSORS
+
+
 class Place:
     """Where a tensor goes in a form: `source` has it at `index`."""
 

@@ -134,12 +134,15 @@ class Evaluated(Called):
         return None, None
 
     def _gather(self, args, kwargs) -> tuple:
+        self.trained = [s.module.training for s in self.sites]
         try:
-            tensors, key = tree.gather_call(self.switches(), args, kwargs)
+            return self.gather(self.switches(), args, kwargs)
         except tree.Unfit as unfit:
             self.owner.count("input", self.name, str(unfit))
             return None, None
-        self.trained = [s.module.training for s in self.sites]
+
+    def gather(self, switches, args, kwargs) -> tuple:
+        tensors, key = super().gather(switches, args, kwargs)
         key.append(tuple(self.trained))
         return tensors, key
 

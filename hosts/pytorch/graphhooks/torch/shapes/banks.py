@@ -245,6 +245,24 @@ class Banks:
             known is not None)
         return signature
 
+    def rename(self, segment, signature, key, args, kwargs) -> None:
+        """The signature, of which nothing is recorded, is to be of other
+        calls, and so is its bank if calls of this segment begin that."""
+        bank = signature.bank
+        begins = bank.key == hashed(signature.key)
+        signature.key = list(key)
+        if signature.words is not None:
+            signature.words = calls.describe(segment.sites[0], key, args,
+                                             kwargs)
+        if begins and self.all.get(bank.key) is bank \
+                and hashed(key) not in self.all:
+            del self.all[bank.key]
+            bank.key = hashed(key)
+            self.all[bank.key] = bank
+            if bank.words:
+                bank.words = calls.describe(segment.sites[0], key, args,
+                                            kwargs)
+
     # ---- what is recorded -----------------------------------------------
 
     def note_recorded(self, signature: Signature, instance) -> None:

@@ -18,11 +18,12 @@ from torch import is_grad_enabled
 
 from ...errors import Error
 from ..base import private, tree
-from ..base.private import nodes_so_far
+from ..base.private import nodes_so_far, version_of
 from ..base.switches import autocast
 from ..grad import contributions
 from ..guard.settings import Settings
 from ..record import checkpoint
+from .reached_inputs import ReachedInputs
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
 _DRAWN = "random numbers are drawn between its modules, which draw some too"
@@ -59,6 +60,9 @@ class Chain:
         self._unfinished = 0  # passes that did not come to the last module
         # Positions of modules that draw numbers, or write buffers.
         self._leave_traces: set = set()
+        # What later modules are given, and the first is not.
+        self.reached = ReachedInputs()
+        self._call: tuple = ((), {})  # that of the first
         self.idle = True  # there is nothing to stop
 
     def is_known(self, signature) -> bool:
@@ -81,8 +85,10 @@ class Chain:
         self._given = self._found = self._numbers = []
         self._modes = ()
         self._settings = None
+        self._call = (), {}
         self._nodes = frozenset()
         self._unheard = None
+        self.reached.forget()
         self.idle = True
 
     def left_out(self) -> str | None:
@@ -117,6 +123,11 @@ class Chain:
         self.signature = signature
         self._nodes = frozenset(t.grad_fn for t in tensors
                                 if t.grad_fn is not None)
+        if len(self.segment.sites) > 1 and not self.is_known(signature) \
+                and self.segment.owner.ranks.size == 1:
+            self.reached.look()
+            tensors = [*tensors]  # for more of them
+        self._call = args, kwargs
         result = self._run(site, args, kwargs)
         self._tensors = tensors
         self._results = [result]
@@ -212,7 +223,7 @@ class Chain:
 
     def _begin(self) -> None:
         """The first module has returned."""
-        self._given = [_version(t) for t in self._tensors]
+        self._given = [version_of(t) for t in self._tensors]
         self._found = self._versions_from(0)
         self._modes = _modes()
 
@@ -226,7 +237,7 @@ class Chain:
             tree.gather(result, self._before, [])
         except tree.Unfit as unfit:
             self._break(str(unfit))
-        self._versions = [_version(t) for t in self._before]
+        self._versions = [version_of(t) for t in self._before]
         self._note_numbers()
         self._settings = self._settings_of(position + 1)
         self._made = nodes_so_far()
@@ -248,7 +259,7 @@ class Chain:
 
     def _why_other(self, site) -> str | None:
         """What is another than eagerly, since the first module returned."""
-        if self._versions != [_version(t) for t in self._before]:
+        if self._versions != [version_of(t) for t in self._before]:
             return (f"what goes into {site.name} was changed in place on its "
                     "way")
         if any(map(_is_listened_to, self._before)):
@@ -311,8 +322,12 @@ class Chain:
         if self._watched is not None:
             self._results.append(result)
             if site.position == len(self.segment.sites) - 1:
-                self._watch_uses()
-                if not self.is_known(self.signature):
+                if self.reached.found:
+                    self._give_reached()
+                if self._watched is not None:
+                    self._watch_uses()
+                if self._watched is not None \
+                        and not self.is_known(self.signature):
                     self.signature.know(self._watched,
                                         [*map(takes_one, self._watched)])
                 self.stop()
@@ -336,8 +351,23 @@ class Chain:
         elif not takes_one(call) and self._is_given_other():
             self._break(f"{_GIVEN_OTHER} {site.name} is called")
 
+    def _give_reached(self) -> None:
+        """To the first module, from the next call on: that makes another
+        signature, in the place of the one that the pass at hand has."""
+        signature, segment = self.signature, self.segment
+        args, kwargs = self._call
+        kwargs = self.reached.added(kwargs)
+        tensors, key = segment.gather(signature.key[1], args, kwargs)
+        why = segment.why_unfit(tensors)
+        if why is None and [*map(id, tensors)] != [*map(id, self._tensors)]:
+            why = "what its first module is given is no tensor of its own"
+        if why is not None:
+            self._break(why)
+            return
+        segment.owner.banks.rename(segment, signature, key, args, kwargs)
+
     def _is_given_other(self) -> bool:
-        return [_version(t) for t in self._tensors] != self._given
+        return [version_of(t) for t in self._tensors] != self._given
 
     def _place(self, tensor):
         for source, tensors in ((_BEFORE, self._before),
@@ -345,8 +375,16 @@ class Chain:
             for i, other in enumerate(tensors):
                 if other is tensor:
                     return tree.Place(source, i)
+        version = self.reached.take(tensor)
+        if version is not None:
+            self._tensors.append(tensor)
+            self._given.append(version)
+            if tensor.grad_fn is not None:
+                self._nodes |= {tensor.grad_fn}
+            return tree.Place(_FIRST, len(self._tensors) - 1)
         raise tree.Unfit("it reads a tensor that neither the module before "
-                         "it has returned nor the first one was given")
+                         "it has returned nor the first one was given, and "
+                         "that no variable of their caller had by then")
 
     # ---- recordings and replays -----------------------------------------
 
@@ -380,7 +418,7 @@ class Chain:
         else:
             self._before = []
             tree.gather(result, self._before, [])
-        self._versions = [_version(t) for t in self._before]
+        self._versions = [version_of(t) for t in self._before]
         self._note_numbers()
         return result
 
@@ -405,7 +443,7 @@ class Chain:
         segment, instance = self.segment, self._instance
         why += ", and the graph has run already: granularity layer allows that"
         so_far = self._position + 1
-        written = self._versions != [_version(t) for t in self._before]
+        written = self._versions != [version_of(t) for t in self._before]
         self.stop()
         if segment.owner.ranks.size > 1 or any(
                 p >= so_far for p in self._leave_traces):
@@ -465,11 +503,6 @@ def takes_one(call) -> bool:
     place = args.parts[0]
     return type(place) is tree.Place and (place.source, place.index) == (
         _BEFORE, 0)
-
-
-def _version(tensor) -> int:
-    """One that was made in inference mode has none, and is not changed."""
-    return 0 if tensor.is_inference() else private.version(tensor)
 
 
 def _is_listened_to(tensor) -> bool:

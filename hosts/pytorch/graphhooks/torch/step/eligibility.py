@@ -43,7 +43,7 @@ def fit(segment, args, kwargs) -> tuple:
         owner.count("packed", segment.name, owner.packed.why(segment))
         return None, None
     try:
-        return tree.gather_call(segment.switches(), args, kwargs)
+        return segment.gather(segment.switches(), args, kwargs)
     except tree.Unfit as unfit:
         owner.count("input", segment.name, str(unfit))
         return None, None

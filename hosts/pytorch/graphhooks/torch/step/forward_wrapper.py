@@ -15,6 +15,7 @@ from ..base.private import GLOBAL_HOOKS, are_heard, give_back, hooks_of
 from ..guard.storage_addresses import places_of
 from ..quantized import calls
 from . import collected
+from .reached_inputs import WORD
 
 
 class Site:
@@ -62,6 +63,9 @@ class Site:
     def go(self, args, kwargs):
         """With what a graph would be given."""
         if self.position == 0:
+            reached = self.segment.following().reached
+            if reached.paths:
+                kwargs = reached.given(kwargs)
             return self.segment.lead(self, args, kwargs)
         return self.segment.follow(self, args, kwargs)
 
@@ -83,6 +87,7 @@ class Site:
 
     def play(self, *args, **kwargs):
         """The module with these, as in a recording."""
+        kwargs.pop(WORD, None)
         return (self.bracket or self.plain)(*args, **kwargs)
 
     def plain(self, *args, **kwargs):
@@ -97,6 +102,7 @@ class Site:
 
     def anew(self, args, kwargs):
         """By who has been attached since, if anybody has."""
+        kwargs = {n: v for n, v in kwargs.items() if n != WORD}
         forward = self.module.forward
         return forward(*args, **kwargs) if isinstance(forward, Site) \
             else self.plain(*args, **kwargs)

@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from ..base import tree
 from ..base.switches import switches
 from ..record.instance import Instance
 from ..record.c_passes import Planned
@@ -42,6 +43,10 @@ class Called(Planned):
                 owner.switches = found
         self._look = owner.look
         return owner.switches
+
+    def gather(self, switches, args, kwargs) -> tuple:
+        """The tensors of a call, and what else it is."""
+        return tree.gather_call(switches, args, kwargs)
 
     def give_up(self, signature, why: str) -> None:
         """A recording has failed: so may those of other banks, but those that
