@@ -9,14 +9,16 @@ from __future__ import annotations
 import collections
 import enum
 import functools
+import gc
 import random
+import types
 
 import pytest
 from models import COUNTS, WHOLE, WIDTH, Block, Mlp, nn, torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from graphhooks.torch.grad.parameters import Parameters
-from graphhooks.torch.guard import flags
+from graphhooks.torch.guard import attributes, flags
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 
@@ -720,3 +722,41 @@ def test_a_weight_that_is_made_of_others():
     assert type(alias) is TwoTensor and alias.requires_grad
     assert alias is not weight and alias.is_leaf
     assert torch.equal(alias.a, weight.a) and torch.equal(alias.b, weight.b)
+
+
+@pytest.mark.parametrize("bits", [attributes.comparable, attributes.exact])
+def test_equal_values_of_other_types_are_others(bits):
+    values = [1, True, 1.0, 1 + 0j, "1", b"1", None, 0, False, 0.0, -0.0, "",
+              b"", torch.Size([1]), torch.float32, torch.device("cpu")]
+    for _ in range(2):
+        for one in values:
+            for other in values:
+                assert (bits(one) == bits(other)) is (one is other)
+    assert bits("word") is bits("".join(("wo", "rd")))
+    for kind, many in (int, range(10000)), (str, ["a" * 1000]):
+        for value in many:
+            bits(value)
+        assert len(attributes._pairs[kind]) <= attributes._MANY
+    assert many[0] not in attributes._pairs[str]
+
+
+def test_what_modules_hold_is_copied_into_few_objects():
+    """As the garbage collector counts them, and each recording makes some."""
+    model, count = nn.Module(), 200
+    for i in range(count):
+        inner = nn.Module()
+        inner.empty, inner.function = [], lambda: 1
+        model.add_module(f"inner{i}", inner)
+    segment = types.SimpleNamespace(sites=[types.SimpleNamespace(
+        module=model)])
+    attributes.Attributes(segment)
+    gc.collect()
+    before = len(gc.get_objects())
+    found = attributes.Attributes(segment)
+    gc.collect()
+    made = len(gc.get_objects()) - before
+    assert made < 5 * count  # its dict, a function's bits
+    model.inner3.empty.append(1)
+    assert found.walk() is not None
+    found.put_back()
+    assert model.inner3.empty == [] and found.walk() is None

@@ -28,6 +28,11 @@ _LISTS = CONTAINERS - {set, collections.deque}  # of which () is to be known
 PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None),
                     torch.Size, torch.dtype, torch.device))
 _SIGNED = (float, complex)  # zeros have one; and a NaN is not itself
+_EMPTY = types.MappingProxyType({})  # a copy of most that are held
+# Of a type and a value one pair, for all that have it.
+_pairs: dict = {kind: {} for kind in (bool, int, str, bytes, type(None),
+                                      torch.dtype)}
+_MANY, _LONG = 1 << 12, 1 << 8  # pairs of a type, and texts
 _THEMSELVES = (enum.Enum, type, types.BuiltinFunctionType, TreeSpec)
 
 
@@ -43,8 +48,11 @@ class Attributes:
                if p is not None] + [*map(vars, others)]
         held = [each for m in modules for each in registries_of(m)] \
             + self._names
-        # By module and name; numbers and the like are in the copies.
+        # Of what is nested, by module and name; the rest is in the copies.
         self._leaves: dict = {}
+        self._compared: list = []  # what may be another by itself
+        self._tensors: list = []
+        self._of_modules: list = []  # of those, without others'
         for i, names in enumerate(self._names):
             for name, value in names.items():
                 kind = type(value)
@@ -53,20 +61,35 @@ class Attributes:
                 if kind in _LISTS and not value:  # as most are
                     held.append(value)
                 elif name not in _OWN:
-                    held += containers(value)
-                    self._leaves[i, name] = leaves_of(value)
-        self._before = [(each, each.copy()) for each in held]
+                    self._add(i, name, value, held)
+        # Two lists: of pairs the garbage collector would keep count.
+        self._held = held
+        self._copies = [each.copy() if each else _EMPTY for each in held]
         self._dicts = [each for each in held if isinstance(each, dict)]
         self._sizes = [*map(len, self._dicts)]
         self._keys = [*_chain(self._dicts)]
         self._objects = [*_chain(map(dict.values, self._dicts))]
-        self._others = [(each, copy) for each, copy in self._before
+        self._others = [i for i, each in enumerate(held)
                         if not isinstance(each, dict)]
-        self._tensors = [t for _, t in _tensors(self._leaves)]
-        self._of_modules = self._in_modules(self._leaves)
-        self._comparable = [(leaf, comparable(leaf))
-                            for leaves in self._leaves.values()
-                            for leaf in leaves if type(leaf) not in PLAIN]
+        self._then = [*map(comparable, self._compared)]
+
+    def _add(self, i: int, name: str, value, held: list) -> None:
+        """What is no number and no empty list."""
+        kind = type(value)
+        if kind in CONTAINERS or kind is tuple:
+            held += containers(value)
+        leaves = leaves_of(value)
+        if kind in _LISTS or len(leaves) != 1 \
+                or leaves[0] is not value:
+            self._leaves[i, name] = leaves
+        for leaf in leaves:
+            if type(leaf) in PLAIN:
+                continue
+            self._compared.append(leaf)
+            if isinstance(leaf, torch.Tensor):
+                self._tensors.append(leaf)
+                if i < self._modules:
+                    self._of_modules.append(leaf)
 
     def walk(self) -> dict | None:
         """All but parameters, buffers and submodules, by now: what is in it,
@@ -85,16 +108,14 @@ class Attributes:
             and all(map(_is, _chain(dicts), self._keys)) \
             and all(map(_is, _chain(map(dict.values, dicts)),
                         self._objects)) \
-            and all(len(each) == len(copy) and
-                    ({*map(id, each)} == {*map(id, copy)}
-                     if isinstance(each, set) else all(map(_is, each, copy)))
-                    for each, copy in self._others) \
-            and all(comparable(leaf) == then
-                    for leaf, then in self._comparable)
+            and all(_has_the_same(self._held[i], self._copies[i])
+                    for i in self._others) \
+            and all(map(operator.eq, map(comparable, self._compared),
+                        self._then))
 
     def put_back(self) -> None:
         """A forward that is no graph has not been."""
-        put_contents_back(self._before)
+        put_contents_back(zip(self._held, self._copies))
 
     def tensors(self) -> list:
         """Of modules, those of before the recording and of after it."""
@@ -126,14 +147,21 @@ class Attributes:
                    "not: keep it in a buffer, or outside of the layers")
 
     def _plain_before(self) -> dict:
-        then = {id(leaf): found for leaf, found in self._comparable}
-        names = {id(each): copy for each, copy in self._before}
+        then = dict(zip(map(id, self._compared), self._then))
+        names = dict(zip(map(id, self._held), self._copies))
         return {(i, name): [then[id(leaf)] if id(leaf) in then
                             else comparable(leaf) for leaf in self._leaves.get(
-                                (i, name), (value,) * (type(value) in PLAIN))]
+                                (i, name), () if type(value) in _LISTS
+                                else (value,))]
                 for i, each in enumerate(self._names)
                 for name, value in names[id(each)].items()
                 if name not in _OWN}
+
+
+def _has_the_same(value, copy) -> bool:
+    return len(value) == len(copy) and (
+        {*map(id, value)} == {*map(id, copy)} if isinstance(value, set)
+        else all(map(_is, value, copy)))
 
 
 def _tensors(found) -> list:
@@ -152,7 +180,7 @@ def comparable(leaf):
     """Of equal ones alone it is equal: 1 is not 1.0 or True, nor 0.0 -0.0."""
     kind = type(leaf)
     if kind in PLAIN:
-        return kind, repr(leaf) if kind in _SIGNED else leaf
+        return _plain_bits(leaf, kind)
     if kind is set or kind is frozenset:
         return frozenset(map(comparable, leaf)), len(leaf)
     if kind is types.FunctionType:
@@ -171,8 +199,26 @@ def comparable(leaf):
     return kind
 
 
+def _plain_bits(value, kind) -> tuple:
+    if kind in _SIGNED:
+        return kind, repr(value)
+    pairs = _pairs.get(kind)
+    if pairs is None:
+        return kind, value
+    pair = pairs.get(value)
+    if pair is None:
+        pair = kind, value
+        if len(pairs) < _MANY and (
+                kind not in (str, bytes) or len(value) < _LONG):
+            pairs[value] = pair
+    return pair
+
+
 def exact(value):
     """What can be compared; of what nothing is known, which object it is."""
+    kind = type(value)
+    if kind in PLAIN:
+        return _plain_bits(value, kind)
     found = comparable(value)
     return (type(value), id(value)) if _is_no_more(found, value) else found
 

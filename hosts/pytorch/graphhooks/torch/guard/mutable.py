@@ -28,21 +28,31 @@ def base_of(value):
 
 
 class Mutable:
-    """That of one thing."""
+    """That of one thing, which mostly has none."""
+
+    __slots__ = "containers", "cells", "names", "keys", "_others"
 
     def __init__(self):
-        self.containers: list = []
-        self.cells: list = []
-        self.names: list = []  # globals: of each the dict it is in
-        self.keys: list = []
-        self._others: list = []  # functions that give what puts it back
+        self.containers = self.cells = self._others = ()
+        self.names = self.keys = ()  # globals, each with the dict it is in
 
-    def put_other(self, copy) -> None:
-        self._others.append(copy)
+    def put_container(self, container) -> None:
+        self.containers = self.containers or []
+        self.containers.append(container)
+
+    def put_cell(self, cell) -> None:
+        self.cells = self.cells or []
+        self.cells.append(cell)
 
     def put_globals(self, names, keys) -> None:
-        self.names += [names] * len(keys)
-        self.keys += keys
+        if keys:
+            self.names, self.keys = self.names or [], self.keys or []
+            self.names += [names] * len(keys)
+            self.keys += keys
+
+    def put_other(self, copy) -> None:
+        """What gives a function that puts it back."""
+        self._others = (*self._others, copy)
 
     def copies(self) -> list:
         """Of what is there now: functions that put it back."""

@@ -293,7 +293,7 @@ class Found:
 
     def _add_attributes(self, name: str, function) -> None:
         names = vars(function)
-        self._mutable.containers.append(names)
+        self._mutable.put_container(names)
         self.add_all(names, f"{name}.", self.ran.named(names))
 
     def _add_parts(self, name: str, value, parts) -> None:
@@ -386,7 +386,7 @@ class Found:
             if isinstance(value, set) and self._is_new(value):
                 self.held.put(value, ())
                 self.held.put_all(set.__iter__, value)
-                self._mutable.containers.append(value)
+                self._mutable.put_container(value)
             for each in _iter(value):
                 if isinstance(each, torch.Tensor) or is_unknown(each):
                     self.add(f"{name}'s {id(each)}", each)
@@ -420,7 +420,7 @@ class Found:
 
     def _hold(self, value, kind) -> None:
         if not isinstance(value, tuple):
-            self._mutable.containers.append(value)
+            self._mutable.put_container(value)
         if isinstance(value, collections.defaultdict):
             self.held.put_one(_default, value)
         if kind is collections.defaultdict:  # to ask for a key puts it in
@@ -497,7 +497,7 @@ class Found:
                               function.__closure__ or ()):
             if cell != types.CellType() and free != "__class__":
                 self.held.put_one(contents_of, cell)
-                self._mutable.cells.append(cell)
+                self._mutable.put_cell(cell)
                 self.add(f"{name}'s {free}", cell.cell_contents)
 
     def _add_globals(self, name: str, names, read) -> None:
