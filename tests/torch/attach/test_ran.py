@@ -308,6 +308,19 @@ def test_names_that_are_computed_are_known_as_such(function, by_any):
     assert reads_by_any_name(function.__code__) is by_any
 
 
+@pytest.mark.parametrize("read, by_any", [
+    ("getattr(x, 'a')", False), ("getattr(x, 'b', None)", False),
+    ("getattr(x, y)", True), ("getattr(x, y, 'a')", True),
+    ("hasattr(x, f'a{y}')", True)])
+@pytest.mark.parametrize("many", [0, 300])
+def test_names_are_known_among_many(read, by_any, many):
+    """Whose numbers have more than a byte."""
+    before = "".join(f" y = name{i} + {1000 + i}\n" for i in range(many))
+    names: dict = {}
+    exec(f"def function(x, y):\n{before} return {read}", names)
+    assert reads_by_any_name(names["function"].__code__) is by_any
+
+
 def closing(scale):
     return lambda: scale
 

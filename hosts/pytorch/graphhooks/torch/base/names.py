@@ -29,6 +29,7 @@ _CACHES = frozenset(((_DISPATCH, "_attention_backends"),
 _LOADS = {dis.opmap["LOAD_GLOBAL"]: int(sys.version_info >= (3, 11)),
           dis.opmap["LOAD_NAME"]: 0}
 _STORES = {dis.opmap["STORE_ATTR"]: 0}
+_CONSTANT = dis.opmap["LOAD_CONST"]
 _IMPORT, _MORE = dis.opmap["IMPORT_NAME"], dis.opmap["EXTENDED_ARG"]
 _MATCH = dis.opmap.get("MATCH_CLASS", -1)  # from Python 3.10 on
 _OF_CLASSES = frozenset(("__getattr__", "__getattribute__"))
@@ -133,9 +134,9 @@ def _matches(code) -> bool:
 @functools.lru_cache(maxsize=None)
 def matches_by_place(code) -> bool:
     """Whether there is a case Config(s), of which the class has the names."""
-    steps, places = code.co_code[::2], code.co_code[1::2]
+    places = code.co_code[1::2] if _matches(code) else ()
     return any(step == _MATCH and place > 0
-               for step, place in zip(steps, places)) \
+               for step, place in zip(code.co_code[::2], places)) \
         or any(map(matches_by_place, within(code)))
 
 
@@ -211,25 +212,35 @@ def reads_by_any_name(code) -> bool:
         return True
     if _BY_NAME.isdisjoint(code.co_names):
         return False
-    steps = [s for s in dis.get_instructions(code)
-             if s.opname not in _NO_STEPS]
-    return any(step.argval in _BY_NAME and not _is_name_in_it(steps[i + 1:])
-               for i, step in enumerate(steps)
-               if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    steps = [*_steps_of(code)]
+    return any(code.co_names[number >> _LOADS[step]] in _BY_NAME
+               and not _is_name_in_it(code, steps[i + 1:])
+               for i, (step, number) in enumerate(steps) if step in _LOADS)
 
 
-_NO_STEPS = frozenset(("PRECALL", "CACHE", "EXTENDED_ARG", "PUSH_NULL",
-                       "KW_NAMES", "NOP"))
+def _steps_of(code):
+    """Operations that do something, each with its number."""
+    more = 0
+    for step, number in zip(code.co_code[::2], code.co_code[1::2]):
+        number |= more
+        more = number << 8 if step == _MORE else 0
+        if step not in _NO_STEPS:
+            yield step, number
 
 
-def _is_name_in_it(steps) -> bool:
+_NO_STEPS = frozenset(dis.opmap[name] for name in (
+    "PRECALL", "CACHE", "EXTENDED_ARG", "PUSH_NULL", "KW_NAMES", "NOP")
+    if name in dis.opmap)
+
+
+def _is_name_in_it(code, steps) -> bool:
     """Of a getattr() with these steps after it: getattr(x, "text") and
     getattr(x, "text", y)."""
-    end = next((i for i, step in enumerate(steps)
-                if step.opname.startswith("CALL")), 0)
-    count = steps[end].arg if end else 0
+    end = next((i for i, (step, _) in enumerate(steps)
+                if dis.opname[step].startswith("CALL")), 0)
+    count = steps[end][1] if end else 0
     if not 2 <= count <= 3 or end < count:
         return False
-    name, *default = steps[end - count + 1:end]
-    return name.opname == "LOAD_CONST" and type(name.argval) is str \
-        and all(step.opname.startswith("LOAD_") for step in default)
+    (name, number), *default = steps[end - count + 1:end]
+    return name == _CONSTANT and type(code.co_consts[number]) is str \
+        and all(dis.opname[step].startswith("LOAD_") for step, _ in default)
