@@ -127,7 +127,8 @@ class Found:
         """The values, to be compared; when all is found."""
         if self._part is None:
             self._part = Part(self.values, {
-                name: bits_of(value) for name, value in self.values.items()})
+                name: exact(value) if type(value) in PLAIN
+                else bits_of(value) for name, value in self.values.items()})
         return self._part
 
     def parts(self) -> dict:
@@ -234,6 +235,9 @@ class Found:
         self.held.put(names, keys)
         for key in keys:
             value = names[key]
+            if type(value) in PLAIN:  # as most are
+                self.values[f"{prefix}{key}"] = value
+                continue
             if isinstance(value, property):
                 self.add(f"{prefix}{key}.fget", value.fget)
             elif isinstance(value, _WRAPPED):

@@ -202,6 +202,8 @@ class Things:
 
 def _next_of(prefix: str, found: Found, own, far: int) -> list:
     """What is to be looked at besides, each with its name."""
+    if not (found.objects or found.classes or found.modules or found.weak):
+        return []
     waiting = [(f"{prefix}{name}", thing, of_object, far)
                for name, thing in found.objects.items()]
     known = classes(own) if found.classes else ()  # those of its own modules

@@ -45,16 +45,18 @@ class Held:
 
     def put(self, container, keys) -> None:
         """What is at these keys, and how much is in it."""
+        self._forget()
         self._sized.append(container)
         self._sizes.append(len(container))
         self.put_items(container, keys)
 
     def put_items(self, container, keys) -> None:
-        self._forget()
-        for key in keys:
-            self._of.append(container)
-            self._keys.append(key)
-            self._values.append(container[key])
+        values = [*map(_item, itertools.repeat(container), keys)]
+        if values:
+            self._forget()
+            self._of += itertools.repeat(container, len(values))
+            self._keys += keys
+            self._values += values
 
     def put_one(self, look, thing) -> None:
         """The same object, as look(thing) gives it."""
