@@ -84,6 +84,7 @@ EXTRA_DIST += \
 	bench/stages_picture.py \
 	bench/step.sh \
 	bench/table.py \
+	bench/timeline.py \
 	bench/results/h100/README.md \
 	bench/results/h100/te.svg \
 	bench/results/h100/te/table.md \

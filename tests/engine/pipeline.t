@@ -76,6 +76,35 @@ train "two stages" GRAPHHOOKS_GRANULARITY=chunk -- --layers 4 --pp 2 \
     wc -l)" -eq 1 ] && [ "$(value recordings)" -eq 4 ]
 ok $? "stage 0 of 2 records two slots, and nothing again"
 
+# A timeline has the passes of one step of each stage.
+if command -v python3 > /dev/null; then
+    "$builddir/gh-engine" $small --layers 4 --pp 2 --microbatches 4 --steps 6 \
+        --trace "$scratch/t.json" > "$scratch/out" 2>&1 &&
+        PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/timeline.py" \
+            "$scratch/step.json" "$scratch/t.json" "$scratch/t.rank1.json" &&
+        python3 - "$scratch/step.json" << 'EOF'
+import collections, json, sys
+with open(sys.argv[1]) as file:
+    events = json.load(file)
+passes = [e for e in events if e.get("cat") == "replay"]
+found = collections.Counter(
+    (e["pid"], e["args"]["microbatch"], e["args"]["direction"])
+    for e in passes)
+sys.exit(found != {(rank, microbatch, way): 2 for rank in range(2)
+                   for microbatch in range(4)
+                   for way in ("forward", "backward")}
+         or min(e["ts"] for e in passes) < 0)
+EOF
+    ok $? "--trace has a file for each stage, and timeline.py a step of both"
+    PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/timeline.py" \
+        "$scratch/step.json" "$scratch/t.json" --step 6 2> "$scratch/err"
+    [ $? -eq 2 ] && grep -q 'has [1-6] steps with graphs, and no step 6' \
+        "$scratch/err"
+    ok $? "a step that is not there is named"
+else
+    for _ in 1 2; do skip "no python3 to read JSON with"; done
+fi
+
 # issued OPTION...: the kernels that a stage issues itself, in steps of replays:
 # after two steps of both stages.
 issued()

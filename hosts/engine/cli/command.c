@@ -160,7 +160,8 @@ static const struct row table[] = {
       "steps in which the learning rate rises (4)" },
     { "--json", KIND_TEXT, AT(json), 0, 0, "FILE", "write results there" },
     { "--trace", KIND_TEXT, RUN(trace), 0, 0, "FILE",
-      "write a timeline of the hooks there (GRAPHHOOKS_TRACE)" },
+      "write a timeline of the hooks there (GRAPHHOOKS_TRACE); with --pp also "
+      "FILE.rankN" },
     { "--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table" },
     { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
 };

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 extern char **environ;
 
@@ -45,11 +46,31 @@ static size_t keep_others(const char **strings, enum mode mode, bool traced)
     return kept;
 }
 
+/* The file of a rank: that of the first, with .rankN before what its name ends
+ * with.  A path with %, and one that is no file, is for all. */
+static void put_trace(char *out, size_t bytes, const char *path, int rank)
+{
+    const char *name = strrchr(path, '/');
+    const char *end = strrchr(name != NULL ? name : path, '.');
+    struct stat st;
+
+    if (rank == 0 || strchr(path, '%') != NULL ||
+        (stat(path, &st) == 0 && !S_ISREG(st.st_mode))) {
+        snprintf(out, bytes, "GRAPHHOOKS_TRACE=%s", path);
+        return;
+    }
+    if (end == NULL) {
+        end = path + strlen(path);
+    }
+    snprintf(out, bytes, "GRAPHHOOKS_TRACE=%.*s.rank%d%s", (int)(end - path),
+             path, rank, end);
+}
+
 int environment_make(struct environment *environment,
                      const struct options *options, enum mode mode, bool dry)
 {
-    const bool traced =
-        !dry && (options->ranks == NULL || options->ranks->rank == 0);
+    const int rank = options->ranks == NULL ? 0 : options->ranks->rank;
+    const bool traced = !dry && (rank == 0 || options_pp(options) > 1);
     const bool trace = options->trace != NULL && traced;
     const size_t bytes = (trace ? strlen(options->trace) : 0) + 64;
     size_t n = 0;
@@ -66,8 +87,7 @@ int environment_make(struct environment *environment,
 
     n = keep_others(environment->strings, mode, traced);
     if (trace && getenv("GRAPHHOOKS_TRACE") == NULL) {
-        snprintf(environment->trace, bytes, "GRAPHHOOKS_TRACE=%s",
-                 options->trace);
+        put_trace(environment->trace, bytes, options->trace, rank);
         environment->strings[n++] = environment->trace;
     }
     if (options->ranks != NULL && getenv("GRAPHHOOKS_TIMEOUT") == NULL) {

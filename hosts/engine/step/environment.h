@@ -16,9 +16,9 @@ struct environment {
 
 /* The process environment, with these changes: the driver is the one that the
  * engine runs on; variables that only the engine reads are left out, and so is
- * the trace file if another rank's session writes it; and options of the
- * command line set variables that are not set.  Returns 0, or -1 when memory
- * ran out.  In both cases environment_free() frees it. */
+ * the trace file if another rank's session writes it, but that each rank of a
+ * pipeline writes one; and options of the command line set variables that are
+ * not set.  Returns 0, or -1 when memory ran out.  In both cases environment_free() frees it. */
 int environment_make(struct environment *environment,
                      const struct options *options, enum mode mode, bool dry);
 void environment_free(struct environment *environment);
