@@ -169,6 +169,7 @@ libcore_la_SOURCES = \
 	lib/capture/flight.h \
 	lib/capture/launch_trace.c \
 	lib/capture/launch_trace.h \
+	lib/capture/memory.c \
 	lib/capture/offloads.c \
 	lib/capture/offloads.h \
 	lib/capture/packed.c \

@@ -17,9 +17,9 @@
  * Given back is the device memory that the library has allocated for the
  * session (inputs of graphs, sequences, buffers of offload) and its pinned
  * memory.  Memory of the host's, which includes what it lends by
- * gh_host_services.device_alloc, stays with the host; exchanges keep theirs, and
- * a stash has calls of its own (graphhooks/stash.h).  Nothing is saved: what
- * the memory held is lost, as no replay reads it before it writes it.
+ * gh_host_services.device_alloc, stays with the host; exchanges keep theirs,
+ * and a stash has calls of its own (graphhooks/stash.h).  Nothing is saved:
+ * what the memory held is lost, as no replay reads it before it writes it.
  * doc/memory.md says more.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -50,8 +50,8 @@ GH_BEGIN_DECLS
  *         names, when the host captures one of its streams, or when another
  *         rank cannot; GH_ERR_UNSUPPORTED for a session without
  *         GH_SESSION_SUSPENDS, or where the device cannot map memory to
- *         reserved addresses; GH_ERR_DEVICE; GH_ERR_RANKS.  After any other error the session has
- *         its memory, and goes on.
+ *         reserved addresses; GH_ERR_DEVICE; GH_ERR_RANKS.  After any other
+ *         error the session has its memory, and goes on.
  *
  * Blocks: until the work that the session's streams have now has ended, copies
  * of offload included, and all ranks have called it.  Calls
@@ -79,17 +79,31 @@ GH_API gh_status gh_session_resume(gh_session *session, gh_error *err);
  * before the call.  Since 0.6. */
 typedef struct gh_memory_stats {
     uint32_t struct_size;
-    uint32_t suspended;     /* 1: gh_session_resume() is to come */
-    uint64_t device_bytes;  /* device memory that the library has allocated for
-                               the session and has now */
-    uint64_t pinned_bytes;  /* pinned memory of offload, now */
-    uint64_t lent_bytes;    /* device memory of gh_host_services.device_alloc */
-    uint64_t device_given;  /* given back by the last gh_session_suspend() */
+    uint32_t suspended;    /* 1: gh_session_resume() is to come */
+    uint64_t device_bytes; /* device memory that the library has allocated for
+                              the session and has now */
+    uint64_t pinned_bytes; /* pinned memory of offload, now */
+    uint64_t lent_bytes;   /* device memory of gh_host_services.device_alloc */
+    uint64_t device_given; /* given back by the last gh_session_suspend() */
     uint64_t pinned_given;
-    uint64_t suspends;      /* times that it was suspended */
-    uint64_t suspend_ns;    /* host time of the last gh_session_suspend(), with
-                               its wait */
-    uint64_t resume_ns;     /* and of the last gh_session_resume() */
+    uint64_t suspends;   /* times that it was suspended */
+    uint64_t suspend_ns; /* host time of the last gh_session_suspend(), with
+                            its wait */
+    uint64_t resume_ns;  /* and of the last gh_session_resume() */
+
+    /* Whose the device memory is: device_bytes + lent_bytes is the sum of all
+     * that follows.  A suspended session's are those of its addresses. */
+    uint64_t slot_bytes;   /* inputs of graphs of bank 0, in all slots */
+    uint64_t bank_bytes;   /* what the other banks have besides, as banks
+                              share the memory of a slot */
+    uint64_t offset_bytes; /* offsets of packed sequences */
+    uint64_t ring_bytes;   /* rings of offload */
+    uint64_t kept_bytes;   /* groups of offload that stay on the device */
+    uint64_t check_bytes;  /* what GRAPHHOOKS_CHECK compares in */
+    uint64_t held_bytes;   /* unused, and freed when the session closes:
+                              freeing waits for other devices */
+    uint64_t spare_bytes;  /* with GH_SESSION_SUSPENDS: the rest of whole
+                              regions */
 } gh_memory_stats;
 
 /**

@@ -318,8 +318,12 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     c->counts.stats.iterations++;
     c->counts.first = c->counts.enters;
     if (c->options.trace != NULL) {
+        gh_memory_stats memory = { 0 };
+
         gh_launch_trace_collect(c);
         gh_trace_step_end(c->options.trace);
+        gh_capture_count_memory(c, &memory);
+        gh_trace_memory(c->options.trace, gh_now_ns(), &memory);
     }
     if (c->offload != NULL) {
         status = gh_offload_end_step(c->offload, err);

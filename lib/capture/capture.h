@@ -73,7 +73,7 @@ gh_status gh_capture_set_packed(struct gh_capture *capture,
  * gh_capture_destroy(). */
 gh_status gh_capture_suspend(struct gh_capture *capture, gh_error *err);
 gh_status gh_capture_wake(struct gh_capture *capture, gh_error *err);
-/* All of gh_memory_stats but its struct_size. */
+/* memory.c.  All of gh_memory_stats but its struct_size. */
 void gh_capture_count_memory(const struct gh_capture *capture,
                              gh_memory_stats *stats);
 

@@ -159,6 +159,16 @@ bool gh_packed_are_set(const struct gh_capture *c)
     return l != NULL;
 }
 
+uint64_t gh_packed_bytes(const struct gh_capture *c)
+{
+    uint64_t bytes = 0;
+
+    for (struct gh_slotless *l = c->slotless.first; l != NULL; l = l->next) {
+        bytes += l->bytes;
+    }
+    return bytes;
+}
+
 void gh_packed_end_step(struct gh_capture *c)
 {
     for (struct gh_slotless *l = c->slotless.first; l != NULL; l = l->next) {

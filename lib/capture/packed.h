@@ -27,6 +27,8 @@ bool gh_packed_are_set(const struct gh_capture *c);
 /* Frees the arrays of microbatches without a slot for the next step, which
  * waits for the streams that have read them. */
 void gh_packed_end_step(struct gh_capture *c);
+/* The bytes of arrays of microbatches without a slot. */
+uint64_t gh_packed_bytes(const struct gh_capture *c);
 void gh_packed_free(struct gh_capture *c);
 
 #endif

@@ -295,24 +295,3 @@ gh_status gh_capture_wake(struct gh_capture *c, gh_error *err)
     }
     return status;
 }
-
-/* ---- what there is ------------------------------------------------------- */
-
-void gh_capture_count_memory(const struct gh_capture *c, gh_memory_stats *stats)
-{
-    const bool lent = c->options.host.device_alloc != NULL;
-    const uint64_t bytes = c->memory.bytes;
-    const uint64_t own =
-        gh_arena_is_open(&c->memory.arena) ? c->memory.arena.mapped : bytes;
-
-    stats->suspended = c->suspend.now;
-    stats->device_bytes = (lent ? 0 : own) + c->check.scratch.bytes;
-    stats->lent_bytes = lent ? bytes : 0;
-    stats->pinned_bytes =
-        c->offload != NULL && !c->suspend.now ? c->offload->pinned.bytes : 0;
-    stats->device_given = c->suspend.device_given;
-    stats->pinned_given = c->suspend.pinned_given;
-    stats->suspends = c->suspend.times;
-    stats->suspend_ns = c->suspend.suspend_ns;
-    stats->resume_ns = c->suspend.resume_ns;
-}

@@ -137,6 +137,16 @@ static void free_held(struct gh_memory *m)
     }
 }
 
+uint64_t gh_memory_held(const struct gh_memory *m)
+{
+    uint64_t bytes = 0;
+
+    for (const struct gh_held *h = m->held; h != NULL; h = h->next) {
+        bytes += h->bytes;
+    }
+    return bytes;
+}
+
 void gh_memory_trim(struct gh_memory *m)
 {
     if (!gh_memory_holds(m)) {

@@ -58,6 +58,8 @@ bool gh_memory_holds(const struct gh_memory *memory);
 void gh_memory_open(struct gh_memory *memory);
 /* Holds memory of gh_device_alloc() in any case. */
 void gh_memory_keep(struct gh_memory *memory, void *address, uint64_t bytes);
+/* The bytes that are held. */
+uint64_t gh_memory_held(const struct gh_memory *memory);
 /* Frees what is held, if that may be freed now. */
 void gh_memory_trim(struct gh_memory *memory);
 /* Frees what is held and the arena, and ends gh_memory_open(). */

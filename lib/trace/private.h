@@ -17,6 +17,8 @@
 #define PATH_BYTES 4096u
 /* How many streams have a lane.  Graphs on further streams share the last. */
 #define STREAMS 32u
+/* The parts of memory that have a counter. */
+#define GH_TRACE_MEMORY 9u
 
 struct gh_trace {
     const struct gh_plan *plan;
@@ -34,6 +36,7 @@ struct gh_trace {
     struct gh_trace_record *records;
     char (*names)[GH_BANK_NAME]; /* of banks; some only, if memory ran out */
     uint32_t n_names;
+    uint64_t memory[GH_TRACE_MEMORY]; /* its parts, the last time */
     char *text;
     size_t text_used;
     char path[PATH_BYTES];

@@ -153,6 +153,39 @@ void gh_trace_step_end(struct gh_trace *trace)
     }
 }
 
+void gh_trace_memory(struct gh_trace *trace, uint64_t ns,
+                     const gh_memory_stats *m)
+{
+    static const char *const names[GH_TRACE_MEMORY] = {
+        "slots", "banks", "offsets", "rings", "kept",
+        "check", "held",  "spare",   "pinned"
+    };
+    const uint64_t parts[GH_TRACE_MEMORY] = { m->slot_bytes,   m->bank_bytes,
+                                              m->offset_bytes, m->ring_bytes,
+                                              m->kept_bytes,   m->check_bytes,
+                                              m->held_bytes,   m->spare_bytes,
+                                              m->pinned_bytes };
+
+    if (memcmp(parts, trace->memory, sizeof(parts)) == 0) {
+        return;
+    }
+    memcpy(trace->memory, parts, sizeof(parts));
+    if (trace->text_used > TEXT_BYTES - EVENT_BYTES) {
+        gh_trace_write(trace);
+    }
+    gh_trace_put(trace,
+                 ",\n{\"ph\":\"C\",\"pid\":%ld,\"tid\":%u,"
+                 "\"ts\":%llu.%03u,\"name\":\"memory of session %u\","
+                 "\"args\":{",
+                 (long)getpid(), trace->lane, (unsigned long long)(ns / 1000),
+                 (unsigned)(ns % 1000), trace->lane);
+    for (uint32_t i = 0; i < GH_TRACE_MEMORY; i++) {
+        gh_trace_put(trace, "%s\"%s\":%llu", i == 0 ? "" : ",", names[i],
+                     (unsigned long long)parts[i]);
+    }
+    gh_trace_put(trace, "}}");
+}
+
 void gh_trace_flush(struct gh_trace *trace)
 {
     uint64_t last = 0;

@@ -20,6 +20,7 @@
 #define GH_TRACE_TRACE_H
 
 #include <graphhooks/bank.h>
+#include <graphhooks/memory.h>
 
 #include "base/log.h"
 #include "plan/plan.h"
@@ -94,6 +95,11 @@ void gh_trace_event(struct gh_trace *trace,
 
 /* Writes the records if the buffer is more than half full. */
 void gh_trace_step_end(struct gh_trace *trace);
+
+/* Adds a counter with the parts of the memory, where they are not those of the
+ * last time.  Only between steps. */
+void gh_trace_memory(struct gh_trace *trace, uint64_t ns,
+                     const gh_memory_stats *memory);
 
 /* Writes all records.  A failed write is logged once and ends the trace; later
  * records are dropped. */

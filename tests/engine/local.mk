@@ -62,6 +62,7 @@ dist_check_SCRIPTS += \
 	tests/engine/cp.t \
 	tests/engine/ep.t \
 	tests/engine/layers.t \
+	tests/engine/memory.t \
 	tests/engine/modes.t \
 	tests/engine/offload.t \
 	tests/engine/offload_trace.t \

@@ -212,11 +212,42 @@ static void print_stash(const struct result *result)
     }
 }
 
+static void print_part(const char *name, uint64_t bytes)
+{
+    if (bytes != 0) {
+        printf(", %s %.2f", name, mib(bytes));
+    }
+}
+
+/* Prints whose memory of the library's it is, in all. */
+static void print_parts(const struct result *result)
+{
+    const gh_memory_stats *memory = &result->memory;
+
+    if (memory->struct_size == 0) {
+        return;
+    }
+    printf("%s: MiB of the library's: session %.2f", mode_name(result->mode),
+           mib(memory->device_bytes + memory->lent_bytes));
+    print_part("of which slots", memory->slot_bytes);
+    print_part("banks", memory->bank_bytes);
+    print_part("offsets", memory->offset_bytes);
+    print_part("rings", memory->ring_bytes);
+    print_part("kept", memory->kept_bytes);
+    print_part("checks", memory->check_bytes);
+    print_part("held", memory->held_bytes);
+    print_part("spare", memory->spare_bytes);
+    print_part("and stash", result->stash.bytes);
+    print_part("and exchange window", result->exchange.window_bytes);
+    print_part("and pinned", memory->pinned_bytes);
+    printf("\n");
+}
+
 static void print_suspends(const struct result *result)
 {
     const gh_memory_stats *memory = &result->memory;
 
-    if (memory->struct_size != 0) {
+    if (memory->suspends != 0) {
         printf("%s: suspended %" PRIu64 " times; the last time gave back %.1f "
                "MiB of device and %.1f of pinned memory in %.2f ms, and the "
                "resume took %.2f ms\n",
@@ -395,6 +426,7 @@ static void print_remarks(const struct command *command,
         }
         print_offload(&results[i]);
         print_stash(&results[i]);
+        print_parts(&results[i]);
         print_suspends(&results[i]);
         if (stats->checks != 0) {
             printf("%s: %" PRIu64 " passes were run both ways; checks that "

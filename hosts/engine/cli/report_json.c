@@ -176,6 +176,15 @@ static void write_memory(struct json *json, const gh_memory_stats *memory)
     json_begin(json, "memory", '{');
     json_count(json, "device_bytes", memory->device_bytes);
     json_count(json, "pinned_bytes", memory->pinned_bytes);
+    json_count(json, "lent_bytes", memory->lent_bytes);
+    json_count(json, "slot_bytes", memory->slot_bytes);
+    json_count(json, "bank_bytes", memory->bank_bytes);
+    json_count(json, "offset_bytes", memory->offset_bytes);
+    json_count(json, "ring_bytes", memory->ring_bytes);
+    json_count(json, "kept_bytes", memory->kept_bytes);
+    json_count(json, "check_bytes", memory->check_bytes);
+    json_count(json, "held_bytes", memory->held_bytes);
+    json_count(json, "spare_bytes", memory->spare_bytes);
     json_count(json, "device_given", memory->device_given);
     json_count(json, "pinned_given", memory->pinned_given);
     json_count(json, "suspends", memory->suspends);
@@ -223,10 +232,8 @@ static void write_mode(struct json *json, const struct options *options,
     if (result->exchange.struct_size != 0) {
         json_text(json, "exchange",
                   report_exchange_kind(result->exchange.kind));
-        json_count(json, "exchange_copy_bytes",
-                   result->exchange.copied_bytes);
-        json_count(json, "exchange_nccl_bytes",
-                   result->exchange.nccl_bytes);
+        json_count(json, "exchange_copy_bytes", result->exchange.copied_bytes);
+        json_count(json, "exchange_nccl_bytes", result->exchange.nccl_bytes);
         json_count(json, "exchange_kernel_calls",
                    result->exchange.kernel_calls);
     }

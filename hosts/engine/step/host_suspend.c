@@ -67,7 +67,7 @@ int host_rest(struct host *host, bool step_ended)
 void host_memory_stats(const struct host *host, gh_memory_stats *stats)
 {
     memset(stats, 0, sizeof(*stats));
-    if (host->trainer->options->suspend != 0) {
+    if (GH_HAS(host->gh, gh_api, memory_get_stats)) {
         stats->struct_size = sizeof(*stats);
         (void)host->gh->memory_get_stats(host->session, stats, NULL);
     }

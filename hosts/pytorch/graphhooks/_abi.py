@@ -843,6 +843,14 @@ class gh_memory_stats(Structure):
         ("suspends", c_uint64),
         ("suspend_ns", c_uint64),
         ("resume_ns", c_uint64),
+        ("slot_bytes", c_uint64),
+        ("bank_bytes", c_uint64),
+        ("offset_bytes", c_uint64),
+        ("ring_bytes", c_uint64),
+        ("kept_bytes", c_uint64),
+        ("check_bytes", c_uint64),
+        ("held_bytes", c_uint64),
+        ("spare_bytes", c_uint64),
     ]
 
 

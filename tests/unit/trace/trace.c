@@ -26,7 +26,8 @@ static char text[1 << 20];
 static gh_error err;
 
 static char odd_name[] = "a \"b\"\\\n\xff";
-static struct gh_layer layers[] = { { .name = (char *)"layer 0" }, { .name = odd_name } };
+static struct gh_layer layers[] = { { .name = (char *)"layer 0" },
+                                    { .name = odd_name } };
 static gh_segment segments[] = {
     { .first_layer = 0,
       .last_layer = 0,
@@ -342,12 +343,16 @@ static void test_works(void)
     static const char streams[40];
     struct gh_trace *trace = open_trace(in_dir("w.json"));
     struct gh_trace_work work = copy_out;
-    struct gh_trace_work node = { .start_ns = 5500000, .end_ns = 5502000,
+    struct gh_trace_work node = { .start_ns = 5500000,
+                                  .end_ns = 5502000,
                                   .lane = GH_TRACE_COMPUTE,
-                                  .direction = GH_BACKWARD, .layer = 1,
-                                  .node = 0, .first_part = GH_PART_ATTN,
+                                  .direction = GH_BACKWARD,
+                                  .layer = 1,
+                                  .node = 0,
+                                  .first_part = GH_PART_ATTN,
                                   .last_part = GH_PART_MLP,
-                                  .microbatch = 3, .slot = GH_SLOT_NONE,
+                                  .microbatch = 3,
+                                  .slot = GH_SLOT_NONE,
                                   .order = "auto" };
 
     gh_trace_work(trace, &work);
@@ -358,10 +363,13 @@ static void test_works(void)
     work.lane = GH_TRACE_BACK;
     work.layer = 77;
     gh_trace_work(trace, &work);
-    work = (struct gh_trace_work){ .start_ns = 6000000, .end_ns = 6000001,
+    work = (struct gh_trace_work){ .start_ns = 6000000,
+                                   .end_ns = 6000001,
                                    .lane = GH_TRACE_GRAPHS,
-                                   .direction = GH_BACKWARD, .segment = 1,
-                                   .variant = 2, .slot = 4 };
+                                   .direction = GH_BACKWARD,
+                                   .segment = 1,
+                                   .variant = 2,
+                                   .slot = 4 };
     gh_trace_work(trace, &node);
     node.lane = GH_TRACE_COMM;
     node.layer = 77;
@@ -379,16 +387,17 @@ static void test_works(void)
     gh_trace_close(trace);
     ok(is_json(slurp(in_dir("w.json"))), "what the device did is JSON");
     is_int(count("\"ph\":\"X\""), 86, "and all of it is there");
-    ok(strstr(text, "\"ts\":5500.000,\"dur\":2.000,\"name\":\"backward "
-                    "a \\\"b\\\"\\\\\\u000a\\u00ff attn..mlp mb3\",\"cat\":"
-                    "\"node\",\"args\":{\"layer\":1,\"node\":0,\"direction\":"
-                    "\"backward\",\"order\":\"auto\",\"microbatch\":3}}") != NULL,
+    ok(strstr(text,
+              "\"ts\":5500.000,\"dur\":2.000,\"name\":\"backward "
+              "a \\\"b\\\"\\\\\\u000a\\u00ff attn..mlp mb3\",\"cat\":"
+              "\"node\",\"args\":{\"layer\":1,\"node\":0,\"direction\":"
+              "\"backward\",\"order\":\"auto\",\"microbatch\":3}}") != NULL,
        "a node has its direction, layer, parts, order and microbatch");
     ok(strstr(text, "\"name\":\"backward  moe_dispatch mb3\"") != NULL,
        "one of a layer that is not there has its part");
-    ok(strstr(text, "\"ts\":5000.000,\"dur\":1.500,\"name\":\"out "
-                    "a \\\"b\\\"\\\\\\u000a\\u00ff, core_\\\"attn\\\" mb3\"") !=
-           NULL,
+    ok(strstr(text,
+              "\"ts\":5000.000,\"dur\":1.500,\"name\":\"out "
+              "a \\\"b\\\"\\\\\\u000a\\u00ff, core_\\\"attn\\\" mb3\"") != NULL,
        "a copy has its time, layer, module and microbatch");
     ok(strstr(text, "\"cat\":\"out\",\"args\":{\"layer\":1,"
                     "\"module\":\"core_\\\"attn\\\"\",\"bytes\":1048576,"
@@ -399,10 +408,11 @@ static void test_works(void)
     ok(strstr(text, "\"ts\":5001.000,\"dur\":2.000,\"name\":\"back , core_") !=
            NULL,
        "and on another lane does not");
-    ok(strstr(text, "\"name\":\"graph backward a \\\"b\\\"\\\\\\u000a\\u00ff mlp "
-                    "variant2 mb0\",\"cat\":\"graph\",\"args\":{\"segment\":1,"
-                    "\"direction\":\"backward\",\"first_layer\":1,"
-                    "\"last_layer\":1,\"slot\":4,\"microbatch\":0}}") != NULL,
+    ok(strstr(text,
+              "\"name\":\"graph backward a \\\"b\\\"\\\\\\u000a\\u00ff mlp "
+              "variant2 mb0\",\"cat\":\"graph\",\"args\":{\"segment\":1,"
+              "\"direction\":\"backward\",\"first_layer\":1,"
+              "\"last_layer\":1,\"slot\":4,\"microbatch\":0}}") != NULL,
        "a graph has its segment, layers and variant");
     is_int(count("copies to the host, session"), 1, "the lane out has a name");
     is_int(count("copies back to the device, session"), 1, "and the one back");
@@ -413,6 +423,53 @@ static void test_works(void)
 }
 
 /* Banks are named when they are declared, in any order, and far apart. */
+/* The last counter follows what there was, and a new one only a change. */
+static void test_memory(void)
+{
+    const gh_memory_stats none = { 0 };
+    gh_memory_stats memory = { .slot_bytes = 1,
+                               .bank_bytes = 2,
+                               .offset_bytes = 3,
+                               .ring_bytes = 4,
+                               .kept_bytes = 5,
+                               .check_bytes = 6,
+                               .held_bytes = 7,
+                               .spare_bytes = 8,
+                               .pinned_bytes = 9 };
+    struct gh_trace *trace = NULL;
+    const char *path = in_dir("memory.json");
+    const char *first, *second;
+
+    if (gh_trace_open(path, &plan, &sink, &trace, &err) != GH_OK) {
+        ok(false, "a trace opens: %s", err.text);
+        return;
+    }
+    gh_trace_memory(trace, 1000, &none);
+    gh_trace_memory(trace, 5000500, &memory);
+    gh_trace_memory(trace, 6000000, &memory);
+    memory.pinned_bytes = UINT64_MAX;
+    gh_trace_memory(trace, 7000000, &memory);
+    for (uint32_t i = 0; i < 2000; i++) {
+        memory.slot_bytes = i;
+        gh_trace_memory(trace, 8000000, &memory);
+    }
+    gh_trace_close(trace);
+    ok(is_json(slurp(path)), "a trace with memory is JSON");
+    first = strstr(text, "\"ph\":\"C\"");
+    ok(first != NULL &&
+           strstr(first, "\"ts\":5000.500,\"name\":\"memory of session") !=
+               NULL &&
+           strstr(first, "\"args\":{\"slots\":1,\"banks\":2,\"offsets\":3,"
+                         "\"rings\":4,\"kept\":5,\"check\":6,\"held\":7,"
+                         "\"spare\":8,\"pinned\":9}}") != NULL,
+       "a counter has all parts");
+    second = first != NULL ? strstr(first + 1, "\"ph\":\"C\"") : NULL;
+    ok(second != NULL &&
+           strncmp(strstr(second, "\"ts\""), "\"ts\":7000.000", 13) == 0,
+       "and the next one comes with a change");
+    ok(strstr(text, "\"slots\":1999,") != NULL, "many are all written");
+}
+
 static void test_banks(void)
 {
     struct gh_trace *trace = open_trace(in_dir("banks.json"));
@@ -446,8 +503,7 @@ static void test_banks(void)
     is_int(count("\"bank\":2,\"action\""), 1,
            "of a bank that nobody has named it has the number");
     is_int(count("\"bank\":64,\"action\""), 1, "and of one without a name");
-    is_int(count("\"bank\":7,\"action\""), 1,
-           "also where no bank has a name");
+    is_int(count("\"bank\":7,\"action\""), 1, "also where no bank has a name");
     is_int(count("mb2"), 5, "all are there");
     is_int(count("bank"), 12, "of bank 0 nothing is said");
     ok(strstr(text, "\"graph forward layer 0 bank65535 mb0\"") != NULL,
@@ -844,6 +900,7 @@ int main(void)
     test_a_path_that_cannot_be_opened();
     test_records_become_events();
     test_works();
+    test_memory();
     test_banks();
     test_many_works();
     test_a_full_buffer();
