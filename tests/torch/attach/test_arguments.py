@@ -639,6 +639,39 @@ def test_complex_tensors_are_left_alone(pair):
     assert "whether it is a conjugate" in run.attached.explain()
 
 
+class Rotated(Block):
+    """As in Llama 4: places are complex numbers, without a gradient."""
+
+    def forward(self, x, turns):
+        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+        return super().forward(torch.view_as_real(pairs * turns).flatten(-2))
+
+
+class Turns(Model):
+    is_back = False
+
+    def run_layers(self, x):
+        angles = torch.arange(LENGTH * WIDTH // 2, device=x.device).view(
+            LENGTH, -1) / 7
+        turns = torch.polar(torch.ones_like(angles), angles)
+        for layer in self.layers:
+            x = layer(x, turns.conj() if self.is_back else turns)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_complex_tensors_without_gradients_go_into_graphs(pair, grain):
+    """But those whose memory has the other sign."""
+    def train(run):
+        for run.model.is_back in (False,) * 4 + (True, False):
+            run.step(2)
+
+    run = pair(train, grain=grain, make=Rotated, model=Turns,
+               eager=["input"])
+    assert run.attached.stats()["eager_calls"]["input"] == \
+        2 * len(run.attached.segments)
+
+
 class Signed(Block):
     def forward(self, x, by):
         return super().forward(x * by)

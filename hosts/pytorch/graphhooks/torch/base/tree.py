@@ -92,10 +92,12 @@ def gather(value, tensors: list, key: list) -> None:
                 key.append(("again", i))
                 return
         dtype = value.dtype
-        if dtype.is_complex:
-            raise Unfit("a complex tensor goes into the layer or comes out of "
-                        "it; whether it is a conjugate is a bit beside its "
-                        "memory, which is all that a graph reads")
+        if dtype.is_complex and is_unfit_complex(value):
+            raise Unfit("a complex tensor that is a conjugate or has a "
+                        "gradient goes into the layer or comes out of it; "
+                        "whether it is a conjugate is a bit beside its "
+                        "memory, which is all that a graph reads: give it "
+                        "x.resolve_conj(), or torch.view_as_real(x)")
         try:
             key.append((value.shape, value.stride(), dtype,
                         value.requires_grad, value.is_neg()))
@@ -208,6 +210,11 @@ def _describe_group(group) -> str:
     return f"the process group {group.group_name} of " + (
         f"rank {ranks[0]}" if len(ranks) == 1 else
         f"{len(ranks)} ranks from {min(ranks)}")
+
+
+def is_unfit_complex(tensor) -> bool:
+    """Gradients may come as conjugates."""
+    return tensor.requires_grad or tensor.is_conj()
 
 
 def is_tensor(value) -> bool:

@@ -126,7 +126,8 @@ def _is_fit(value) -> bool:
     """Whether a graph takes it."""
     return tree.is_tensor(value) and value.is_cuda \
         and value.layout is torch.strided \
-        and not value.dtype.is_complex and not value.is_neg() \
+        and not (value.dtype.is_complex and tree.is_unfit_complex(value)) \
+        and not value.is_neg() \
         and (is_dense(value) or is_expanded(value))
 
 
