@@ -169,6 +169,8 @@ libcore_la_SOURCES = \
 	lib/capture/flight.h \
 	lib/capture/launch_trace.c \
 	lib/capture/launch_trace.h \
+	lib/capture/forecast.c \
+	lib/capture/forecast.h \
 	lib/capture/memory.c \
 	lib/capture/offloads.c \
 	lib/capture/offloads.h \

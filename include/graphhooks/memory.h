@@ -104,6 +104,10 @@ typedef struct gh_memory_stats {
                               freeing waits for other devices */
     uint64_t spare_bytes;  /* with GH_SESSION_SUSPENDS: the rest of whole
                               regions */
+
+    uint64_t forecast_bytes; /* slots, banks, offsets, rings and kept groups, as
+                                foretold before the first recording; 0: not
+                                yet, or nothing was shown */
 } gh_memory_stats;
 
 /**

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "capture/aux.h"
 #include "capture/borders.h"
+#include "capture/forecast.h"
 #include "capture/offloads.h"
 #include "capture/packed.h"
 #include "capture/services.h"
@@ -222,6 +223,7 @@ void gh_capture_destroy(struct gh_capture *c)
     gh_borders_destroy(c);
     gh_streams_free(&c->streams);
     gh_messages_free(c->messages);
+    gh_forecast_free(c);
     gh_banks_free(&c->banks);
     gh_slots_destroy(c->slots);
     gh_services_destroy(c);
@@ -328,6 +330,9 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     if (c->offload != NULL) {
         status = gh_offload_end_step(c->offload, err);
         gh_offloads_tell(c);
+    }
+    if (c->forecast.foreseen != NULL) {
+        gh_forecast_end_step(c);
     }
     if (status == GH_OK && c->dev != NULL) {
         status = gh_ranks_look(c, err);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "capture/agree.h"
 #include "capture/aux.h"
+#include "capture/forecast.h"
 #include "capture/packed.h"
 #include "capture/record.h"
 #include "capture/replay.h"
@@ -119,6 +120,9 @@ gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
     bool alike;
 
     c->open.reason = (uint8_t)may_record(c);
+    if (c->open.reason == GH_REASON_WARMUP && !c->forecast.done) {
+        gh_forecast_inputs(c, pass);
+    }
     if (c->open.entry->spoilt > c->counts.stats.iterations) {
         c->open.reason = GH_REASON_WARMUP; /* ranks have none */
     }

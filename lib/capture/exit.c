@@ -12,6 +12,7 @@
 #include "capture/borders.h"
 #include "capture/check.h"
 #include "capture/flight.h"
+#include "capture/forecast.h"
 #include "capture/offloads.h"
 #include "capture/record.h"
 #include "messages/messages.h"
@@ -77,6 +78,9 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
         }
     }
     gh_borders_keep(c, pass);
+    if (c->open.reason == GH_REASON_WARMUP) {
+        gh_forecast_outputs(c, pass);
+    }
     c->counts.stats.eager_passes++;
     c->counts.eager[c->open.reason]++;
     gh_message_eager(c);

@@ -96,4 +96,5 @@ void gh_capture_count_memory(const struct gh_capture *c, gh_memory_stats *stats)
     stats->suspend_ns = c->suspend.suspend_ns;
     stats->resume_ns = c->suspend.resume_ns;
     count_parts(c, stats);
+    stats->forecast_bytes = c->forecast.bytes;
 }

@@ -378,6 +378,36 @@ static uint64_t bytes_kept(const struct gh_offload *o)
     return bytes;
 }
 
+/* What an instance that microbatches use keeps from now on. */
+static uint64_t will_be_kept_by(const struct gh_group *group,
+                                const struct gh_instance *i)
+{
+    const uint64_t goes = group->fate == GH_FATE_GOES ? group->bytes : 0;
+    const uint64_t stays = group->all > goes ? group->all - goes : 0;
+
+    return i->used && i->host_memory == NULL && stays > i->kept_bytes
+               ? stays
+               : kept_by(i);
+}
+
+uint64_t gh_offload_will_keep(const struct gh_offload *o)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t g = 0; g < o->table.n_groups; g++) {
+        const struct gh_group *group = o->table.groups[g];
+
+        for (uint32_t s = 0; s < o->table.max_slots; s++) {
+            bytes += will_be_kept_by(group, &group->of_slot[s]);
+        }
+        for (const struct gh_instance *i = group->slotless; i != NULL;
+             i = i->next) {
+            bytes += will_be_kept_by(group, i);
+        }
+    }
+    return bytes;
+}
+
 void gh_offload_count(const struct gh_offload *o, gh_offload_stats *stats)
 {
     *stats = o->stats;

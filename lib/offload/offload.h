@@ -61,6 +61,9 @@ gh_status gh_offload_end_step(struct gh_offload *offload, gh_error *err);
 gh_status gh_offload_check_idle(const struct gh_offload *offload,
                                 gh_error *err);
 
+/* The bytes that will be kept on the device once all groups have been saved as
+ * was decided.  The profile has ended. */
+uint64_t gh_offload_will_keep(const struct gh_offload *offload);
 void gh_offload_count(const struct gh_offload *offload,
                       gh_offload_stats *stats);
 

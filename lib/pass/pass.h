@@ -19,6 +19,7 @@
 
 struct gh_answer;
 struct gh_bound;
+struct gh_foreseen;
 struct gh_left;
 struct gh_slotless;
 struct gh_messages;
@@ -89,6 +90,12 @@ struct gh_capture {
         uint64_t outputs, bytes; /* that were compared */
     } check;                     /* GRAPHHOOKS_CHECK */
     struct gh_messages *messages;
+    struct {
+        struct gh_foreseen *foreseen; /* forecast.c; NULL: nothing yet, or
+                                         done */
+        uint64_t bytes;               /* that will be allocated in all */
+        bool done;
+    } forecast;
     struct {
         bool now;
         uint64_t device_given, pinned_given; /* the last time */

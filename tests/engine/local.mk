@@ -61,6 +61,7 @@ tests_engine_training_t_LDADD = libenginetest.la
 dist_check_SCRIPTS += \
 	tests/engine/cp.t \
 	tests/engine/ep.t \
+	tests/engine/forecast.t \
 	tests/engine/layers.t \
 	tests/engine/memory.t \
 	tests/engine/modes.t \

@@ -185,6 +185,7 @@ static void write_memory(struct json *json, const gh_memory_stats *memory)
     json_count(json, "check_bytes", memory->check_bytes);
     json_count(json, "held_bytes", memory->held_bytes);
     json_count(json, "spare_bytes", memory->spare_bytes);
+    json_count(json, "forecast_bytes", memory->forecast_bytes);
     json_count(json, "device_given", memory->device_given);
     json_count(json, "pinned_given", memory->pinned_given);
     json_count(json, "suspends", memory->suspends);

@@ -851,6 +851,7 @@ class gh_memory_stats(Structure):
         ("check_bytes", c_uint64),
         ("held_bytes", c_uint64),
         ("spare_bytes", c_uint64),
+        ("forecast_bytes", c_uint64),
     ]
 
 
