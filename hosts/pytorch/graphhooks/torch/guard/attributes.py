@@ -33,7 +33,6 @@ _EMPTY = types.MappingProxyType({})  # a copy of most that are held
 _pairs: dict = {kind: {} for kind in (bool, int, str, bytes, type(None),
                                       torch.dtype)}
 _MANY, _LONG = 1 << 12, 1 << 8  # pairs of a type, and texts
-_THEMSELVES = (enum.Enum, type, types.BuiltinFunctionType, TreeSpec)
 
 
 class Attributes:
@@ -241,6 +240,15 @@ def _constants(function) -> tuple:
                  if type(value) in PLAIN)
 
 
+class _Shape(tuple):
+    """Of containers, with the keys of dicts."""
+
+    __slots__ = ()
+
+
+_THEMSELVES = (enum.Enum, type, types.BuiltinFunctionType, TreeSpec, _Shape)
+
+
 def put_contents_back(held) -> None:
     """Each with a copy of what it had."""
     for container, before in held:
@@ -268,6 +276,26 @@ def _those_within(value, seen: set) -> list:
         each for one in inner for each in _those_within(one, seen)]
 
 
+def _flatten(value, leaves: list):
+    """As torch does, whose function for it leaves garbage that only a
+    collection finds: of what it does not have in Python, it does."""
+    kind = type(value)
+    if kind in (dict, collections.OrderedDict, collections.defaultdict):
+        inner, keys = value.values(), (*value,)
+        if kind is collections.defaultdict:
+            keys = value.default_factory, keys
+    elif kind is list or kind is tuple:
+        inner, keys = value, None
+    elif kind in TREE_NODES or isinstance(value, tuple):
+        more, shape = tree_flatten(value)
+        leaves += more
+        return shape
+    else:
+        leaves.append(value)
+        return None
+    return kind, keys, *[_flatten(each, leaves) for each in inner]
+
+
 def leaves_of(value):
     """Of what may be nested; most of them are not, or have nothing."""
     kind = type(value)
@@ -278,9 +306,10 @@ def leaves_of(value):
         return (value,)
     if isinstance(value, (dict, list, tuple)) and not value:
         return ()
+    leaves: list = []
     try:
-        leaves, shape = tree_flatten(value)
-        return [*leaves, shape]  # which has the keys of dicts
+        leaves.append(_Shape((_flatten(value, leaves),)))
+        return leaves
     except RecursionError:
         return (value,)  # it has itself
 
