@@ -57,8 +57,7 @@ static void wait_for_host(const struct gh_bank *bank,
     }
 }
 
-void gh_entry_free_graph(struct gh_entry *entry,
-                         const struct gh_memory *memory)
+void gh_entry_free_graph(struct gh_entry *entry, const struct gh_memory *memory)
 {
     if (entry->object == NULL) {
         gh_device_exec_destroy(memory->streams->dev, entry->exec);
@@ -109,13 +108,55 @@ void gh_bank_clear_all(struct gh_bank *bank)
     }
 }
 
+/* What counts against the limit: all that there is, or the blocks of all
+ * shelves and what is set aside. */
+static uint64_t count_used(const struct gh_banks *banks)
+{
+    const size_t n = (size_t)banks->n_chunks * banks->n_slots;
+    uint64_t bytes = banks->memory->set_aside;
+
+    for (size_t s = 0; s < n; s++) {
+        for (uint32_t i = 0; i < banks->shelves[s].n; i++) {
+            bytes += banks->shelves[s].blocks[i]->bytes;
+        }
+    }
+    return bytes > banks->memory->bytes ? bytes : banks->memory->bytes;
+}
+
+/* Blocks of the shelf fit in any case.  The text has no number of this entry's,
+ * so that entries share one line. */
+static gh_status fit(const struct gh_bank *bank, const struct gh_shelf *shelf,
+                     uint64_t bytes, uint64_t *wish_p, gh_error *err)
+{
+    const struct gh_memory *memory = bank->banks->memory;
+    uint64_t used, room;
+
+    if (memory->limit == 0 || gh_shelf_has(shelf, bank->number, bytes)) {
+        return GH_OK;
+    }
+    used = count_used(bank->banks);
+    room = memory->limit > used ? memory->limit - used : 0;
+    if (bytes > room) {
+        return gh_fail(err, GH_ERR_NO_MEMORY,
+                       "its inputs do not fit in GRAPHHOOKS_MEMORY_LIMIT=%llu",
+                       (unsigned long long)memory->limit);
+    }
+    if (*wish_p > room) {
+        *wish_p = bytes;
+    }
+    return GH_OK;
+}
+
 gh_status gh_bank_take(struct gh_bank *bank, struct gh_entry *entry,
                        struct gh_shelf *shelf, uint64_t bytes, uint64_t wish,
                        gh_error *err)
 {
-    gh_status status = gh_shelf_take(shelf, bank->banks->memory, bank->number,
-                                     bytes, wish, &entry->block, err);
+    gh_status status = fit(bank, shelf, bytes, &wish, err);
 
+    if (status == GH_OK) {
+        status = gh_shelf_take(shelf, bank->banks->memory, bank->number, bytes,
+                               wish, &entry->block, err);
+    }
     if (status == GH_OK) {
         entry->shelf = shelf;
         bank->bytes += entry->block->bytes;

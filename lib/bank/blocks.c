@@ -109,6 +109,11 @@ static void drop(struct gh_shelf *shelf, struct gh_memory *memory,
     free(block);
 }
 
+bool gh_shelf_has(const struct gh_shelf *shelf, uint32_t bank, uint64_t bytes)
+{
+    return find(shelf, bank, bytes) != NULL;
+}
+
 gh_status gh_shelf_take(struct gh_shelf *shelf, struct gh_memory *memory,
                         uint32_t bank, uint64_t bytes, uint64_t wish,
                         struct gh_block **block_p, gh_error *err)

@@ -39,6 +39,8 @@ struct gh_shelf {
 gh_status gh_shelf_take(struct gh_shelf *shelf, struct gh_memory *memory,
                         uint32_t bank, uint64_t bytes, uint64_t wish,
                         struct gh_block **block_p, gh_error *err);
+/* Whether that takes a block that is there. */
+bool gh_shelf_has(const struct gh_shelf *shelf, uint32_t bank, uint64_t bytes);
 /* Gives a block back.  It is freed if no other bank holds it and `keep` is
  * false.  NULL is allowed. */
 void gh_shelf_give_back(struct gh_shelf *shelf, struct gh_memory *memory,

@@ -262,10 +262,10 @@ static uint64_t sum_chunk(struct gh_capture *c, uint32_t chunk,
     return bytes;
 }
 
-static void foretell(struct gh_capture *c)
+static void foretell(struct gh_capture *c, uint64_t rings, uint64_t kept)
 {
     gh_memory_stats now = { 0 };
-    uint64_t inputs = 0, kept = 0;
+    uint64_t inputs = 0;
 
     for (uint32_t chunk = 0; chunk < c->banks.n_chunks; chunk++) {
         uint32_t slots;
@@ -278,30 +278,42 @@ static void foretell(struct gh_capture *c)
                     chunk, (unsigned long long)bytes, slots);
     }
     gh_capture_count_memory(c, &now);
-    if (c->offload != NULL) {
-        kept = gh_offload_will_keep(c->offload);
-    }
-    c->forecast.bytes = inputs + now.offset_bytes + now.ring_bytes + kept;
+    c->forecast.bytes = inputs + now.offset_bytes + rings + kept;
     gh_log_line(c->options.log, GH_LOG_INFO,
                 "memory: in all it will be %llu bytes: inputs of graphs %llu, "
                 "offsets %llu, rings %llu, kept groups %llu",
                 (unsigned long long)c->forecast.bytes,
                 (unsigned long long)inputs,
-                (unsigned long long)now.offset_bytes,
-                (unsigned long long)now.ring_bytes, (unsigned long long)kept);
+                (unsigned long long)now.offset_bytes, (unsigned long long)rings,
+                (unsigned long long)kept);
+    if (c->memory.limit != 0 && c->forecast.bytes > c->memory.limit) {
+        gh_log_line(c->options.log, GH_LOG_WARN,
+                    "memory: all graphs would take %llu bytes, and "
+                    "GRAPHHOOKS_MEMORY_LIMIT is %llu: passes whose inputs do "
+                    "not fit will run eagerly",
+                    (unsigned long long)c->forecast.bytes,
+                    (unsigned long long)c->memory.limit);
+    }
 }
 
 void gh_forecast_end_step(struct gh_capture *c)
 {
     const uint64_t steps = c->counts.stats.iterations;
     const struct gh_foreseen *f = c->forecast.foreseen;
+    gh_offload_stats offload = { 0 };
+    uint64_t kept = 0;
 
     if (f == NULL || steps < c->options.warmup_steps ||
         (c->offload != NULL && gh_offload_is_profiling(c->offload, steps))) {
         return;
     }
+    if (c->offload != NULL) {
+        gh_offload_count(c->offload, &offload);
+        kept = gh_offload_will_keep(c->offload);
+    }
+    c->memory.set_aside = offload.ring_bytes + kept;
     if (!f->incomplete) {
-        foretell(c);
+        foretell(c, offload.ring_bytes, kept);
     }
     gh_forecast_free(c);
     c->forecast.done = true;

@@ -33,6 +33,10 @@ struct gh_memory {
                                          device */
     const gh_host_services *host;     /* a missing service is NULL */
     uint64_t bytes;                   /* bytes allocated now */
+    uint64_t limit;                   /* of `bytes`, for inputs of graphs, which
+                                         can go without; 0: none */
+    uint64_t set_aside;               /* of the limit, for what cannot go
+                                         without and may come later */
     bool holds;
     struct gh_held *held;
     struct gh_arena arena;

@@ -34,21 +34,22 @@ struct gh_capture_options {
     bool busy_fails;
     bool strict;         /* an eager pass is an error, see messages/eager.c */
     bool legacy_threads; /* they go on while a pass is recorded */
-    bool suspends; /* addresses of memory are reserved */
-    uint8_t check; /* enum gh_checking */
+    bool suspends;       /* addresses of memory are reserved */
+    uint8_t check;       /* enum gh_checking */
     uint64_t check_every;
     uint32_t timeout_s; /* that other ranks are waited for */
     uint64_t warmup_steps;
     uint64_t freeze; /* steps after warmup with recordings; 0: all */
     uint32_t max_slots;
-    uint32_t max_banks; /* that have graphs at once */
-    gh_direction last_direction; /* GH_WGRAD where those are delayed */
-    gh_host_services host;       /* pass the gate; empty slots are 0 */
-    struct gh_gate *gate;        /* for what is not in that table */
+    uint32_t max_banks;                /* that have graphs at once */
+    uint64_t memory_limit;             /* as gh_memory.limit */
+    gh_direction last_direction;       /* GH_WGRAD where those are delayed */
+    gh_host_services host;             /* pass the gate; empty slots are 0 */
+    struct gh_gate *gate;              /* for what is not in that table */
     const struct gh_setting *settings; /* that are the same on all ranks */
     uint32_t n_settings;
     const struct gh_log *log;
-    struct gh_trace *trace; /* NULL: none */
+    struct gh_trace *trace;                   /* NULL: none */
     const struct gh_offload_options *offload; /* read during the create only;
                                                  NULL: nothing is offloaded */
 };

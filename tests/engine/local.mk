@@ -63,6 +63,7 @@ dist_check_SCRIPTS += \
 	tests/engine/ep.t \
 	tests/engine/forecast.t \
 	tests/engine/layers.t \
+	tests/engine/limit.t \
 	tests/engine/memory.t \
 	tests/engine/modes.t \
 	tests/engine/offload.t \

@@ -207,6 +207,7 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_WARMUP_STEPS=0",
         "GRAPHHOOKS_MAX_SLOTS=64",
         "GRAPHHOOKS_MAX_BANKS=1024",
+        "GRAPHHOOKS_MEMORY_LIMIT=8589934593",
         "GRAPHHOOKS_DRIVER=./libcuda.so",
         "GRAPHHOOKS_LOG=debug",
         "GRAPHHOOKS_TRACE=t.json",
@@ -247,6 +248,7 @@ static void test_values_are_taken(void)
     is_int(env.warmup_steps, 0, "WARMUP_STEPS is taken, and may be 0");
     is_int(env.max_slots, 64, "MAX_SLOTS is taken");
     is_int(env.max_banks, 1024, "MAX_BANKS is taken");
+    ok(env.memory_limit == UINT64_C(8589934593), "MEMORY_LIMIT is taken");
     is_str(env.driver, "./libcuda.so", "DRIVER takes a path");
     is_int(env.log, GH_LOG_DEBUG, "LOG is taken");
     is_str(env.trace, "t.json", "TRACE is taken");

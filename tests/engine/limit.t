@@ -1,0 +1,86 @@
+#!/bin/sh
+# GRAPHHOOKS_MEMORY_LIMIT, walked from nearly nothing to more than is needed:
+# each training has the bits of eager, and graphs take no more.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+. "$srcdir/tests/engine/several.sh"
+
+small="$base --hidden 16 --heads 2 --batch 2 --steps 5 --layers 3 --quiet"
+offloads="--offload qkv_linear,core_attn,attn_proj
+    --compare eager,graph,graph+offload"
+
+# exceeds LIMIT: the modes that have more, but for what the limit leaves alone.
+exceeds()
+{
+    awk -F'[ ,:"]+' -v limit="$1" '
+        $2 == "memory" { inside = 1; has = alone = 0; next }
+        inside && /}/ {
+            inside = 0
+            modes++
+            if (has > (limit > alone ? limit : alone)) {
+                print has, "with a limit of", limit
+            }
+        }
+        inside && $2 ~ /^(slot|bank|offset|ring|kept|held)_bytes$/ { has += $3 }
+        inside && $2 ~ /^(offset|ring|kept)_bytes$/ { alone += $3 }
+        END {
+            if (modes == 0) {
+                print "no mode has memory"
+            }
+        }' "$scratch/out.json"
+}
+
+# walks NAME OPTION...: more memory never makes fewer graphs.
+walks()
+{
+    name=$1
+    shift
+    wrong=
+    last=0
+    trains -- "$@" || wrong="without a limit: $(head -n 2 "$scratch/err")"
+    all=$(value replays)
+    most=$(value forecast_bytes)
+    for limit in 1 $((most / 8)) $((most / 4)) $((most / 2)) \
+        $((most * 3 / 4)) $((most - 1)) "$most" $((most * 2)); do
+        trains GRAPHHOOKS_MEMORY_LIMIT="$limit" GRAPHHOOKS_LOG=off -- "$@" ||
+            wrong="$wrong $limit: $(head -n 2 "$scratch/err")"
+        wrong="$wrong$(exceeds "$limit")"
+        [ "$(value replays)" -ge "$last" ] || wrong="$wrong $limit: fewer"
+        [ "$limit" -gt 1 ] || [ "$(value replays)" -lt "$all" ] ||
+            wrong="$wrong $limit: all replay"
+        last=$(value replays)
+    done
+    [ "$last" -eq "$all" ] || wrong="$wrong $limit: $last of $all replay"
+    empty "$wrong" "$name: $all replays in $most bytes, and fewer in fewer"
+}
+
+# shellcheck disable=SC2086 # words
+for grain in layer chunk; do
+    export GRAPHHOOKS_GRANULARITY=$grain
+    walks "gpt, $grain"
+    walks "experts, $grain" --model moe
+    walks "latent attention, $grain" --model mla
+    walks "mamba, $grain" --model mamba
+    walks "a hybrid, $grain" --model hybrid
+    walks "lengths, $grain" --lengths 8,4,6
+    walks "packed, $grain" --packed
+    walks "offload, $grain" $offloads
+    walks "a session that suspends, $grain" --suspend 2
+    walks "stages, $grain" --ranks 2 --pp 2
+done
+
+# ---- what is said ----------------------------------------------------------
+
+GRAPHHOOKS_GRANULARITY=layer
+# shellcheck disable=SC2086 # words
+GRAPHHOOKS_MEMORY_LIMIT=1 "${builddir:?}/gh-engine" $small \
+    --json "$scratch/out.json" > "$scratch/out" 2> "$scratch/err"
+grep -q "memory: all graphs would take $(value forecast_bytes) bytes, and \
+GRAPHHOOKS_MEMORY_LIMIT is 1: passes" "$scratch/err"
+ok $? "the log says before that not all fits"
+[ "$(grep -c "do not fit in GRAPHHOOKS_MEMORY_LIMIT=1" "$scratch/err")" -eq 1 ]
+ok $? "and once which passes do not"
+[ "$(wc -l < "$scratch/err")" -eq 2 ]
+ok $? "and no more"
+
+done_testing
