@@ -53,6 +53,11 @@ for grain in layer chunk; do
     foretells "chunks of stages, $grain" -- --ranks 2 --pp 2 --vpp 2
     foretells "experts on two ranks, $grain" -- --model moe --ranks 2 --ep 2
     foretells "steps of several sizes, $grain" -- --microbatches 6,4,2
+    foretells "a smaller first step, $grain" GRAPHHOOKS_WARMUP_STEPS=2 -- \
+        --microbatches 2,6,4
+    foretells "later weight gradients, $grain" -- --delay-wgrad 1 \
+        --microbatches 5
+    foretells "three streams, $grain" -- --streams 3
     foretells "a session that suspends, $grain" -- --suspend 3
 done
 GRAPHHOOKS_GRANULARITY=part
