@@ -214,11 +214,34 @@ static gh_status open_device(struct gh_session *session,
     return GH_OK;
 }
 
+/* GRAPHHOOKS_MEMORY_LIMIT in bytes. */
+static gh_status find_limit(const struct gh_session *session,
+                            const struct gh_env *env, uint64_t *bytes_p,
+                            gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    *bytes_p = env->memory_limit;
+    if ((env->memory_limit & GH_ENV_BYTES_SHARE) == 0) {
+        return GH_OK;
+    }
+    if (session->dev == NULL) {
+        *bytes_p = 0;
+        return GH_OK;
+    }
+    before = gh_device_enter(session->dev);
+    status = gh_device_total(session->dev, bytes_p, err);
+    gh_device_leave(session->dev, before);
+    *bytes_p = *bytes_p / 100 * (env->memory_limit & ~GH_ENV_BYTES_SHARE);
+    return status;
+}
+
 static gh_status open_capture(struct gh_session *session,
                               const gh_session_desc *desc,
                               const struct gh_env *env, gh_error *err)
 {
-    const struct gh_capture_options options = {
+    struct gh_capture_options options = {
         .enabled = env->enable != 0,
         .busy_fails = (desc->flags & GH_SESSION_BUSY_FAILS) != 0,
         .strict = env->strict != 0,
@@ -231,7 +254,6 @@ static gh_status open_capture(struct gh_session *session,
         .freeze = env->freeze,
         .max_slots = env->max_slots,
         .max_banks = env->max_banks,
-        .memory_limit = env->memory_limit,
         .last_direction = session->last_direction,
         .host = gh_session_services(session),
         .gate = &session->gate,
@@ -241,12 +263,16 @@ static gh_status open_capture(struct gh_session *session,
         .trace = session->trace,
         .offload = session->holds_groups ? &session->offload : NULL,
     };
+    gh_status status;
 
     _Static_assert((int)GH_ENV_CHECK_BITWISE == (int)GH_CHECKS_BITS &&
                        (int)GH_ENV_CHECK_RANKS == (int)GH_CHECKS_RANKS,
                    "words of GRAPHHOOKS_CHECK");
-    return gh_capture_create(&session->plan, session->dev, &options,
-                             &session->capture, err);
+    status = find_limit(session, env, &options.memory_limit, err);
+    return status == GH_OK
+               ? gh_capture_create(&session->plan, session->dev, &options,
+                                   &session->capture, err)
+               : status;
 }
 
 static gh_status open_schedule(struct gh_session *session,

@@ -40,6 +40,8 @@ enum {
 };
 /* The value of a BYTES row that is its only word. */
 #define GH_ENV_BYTES_WORD UINT64_MAX
+/* That of a percentage has this bit, and else the number. */
+#define GH_ENV_BYTES_SHARE (UINT64_C(1) << 62)
 /* LOG is a gh_log_level, or 0 for off.  In SCOPE bit n stands for the n-th
  * word; without bits, whole layers are captured. */
 

@@ -74,8 +74,9 @@ void gh_env_rule(const struct gh_env_row *row, char *text, size_t bytes)
         add(&out, "names separated by commas");
         return;
     case GH_ENV_KIND_BYTES:
-        add(&out, "a number of bytes%s%s", row->words != NULL ? ", or " : "",
-            row->words != NULL ? row->words[0].word : "");
+        add(&out, "a number of bytes%s%s%s", row->words != NULL ? ", or " : "",
+            row->words != NULL ? row->words[0].word : "",
+            row->most != 0 ? ", or 1% to 100% of the device's" : "");
         return;
     case GH_ENV_KIND_FRACTION:
         add(&out, "a number from 0 to 1, or auto");
@@ -294,6 +295,7 @@ static gh_status parse_count(const struct gh_env_row *row, const char *label,
 static gh_status parse_bytes(const struct gh_env_row *row, const char *label,
                              const char *value, uint64_t *out, gh_error *err)
 {
+    const char *c = value;
     uint64_t n = 0;
 
     if (row->words != NULL &&
@@ -304,11 +306,13 @@ static gh_status parse_bytes(const struct gh_env_row *row, const char *label,
     if (strlen(value) > BYTES_DIGITS) {
         return bad_value(row, label, value, err);
     }
-    for (const char *c = value; *c != '\0'; c++) {
-        if (*c < '0' || *c > '9') {
-            return bad_value(row, label, value, err);
-        }
+    for (; *c >= '0' && *c <= '9'; c++) {
         n = n * 10 + (uint64_t)(*c - '0');
+    }
+    if (strcmp(c, "%") == 0 && n != 0 && n <= row->most) {
+        n |= GH_ENV_BYTES_SHARE;
+    } else if (*c != '\0') {
+        return bad_value(row, label, value, err);
     }
     *out = n;
     return GH_OK;

@@ -59,8 +59,9 @@ static void write_bytes(const struct gh_env_row *row, const void *value,
         snprintf(setting->text, sizeof(setting->text), "%s",
                  row->words[0].word);
     } else {
-        snprintf(setting->text, sizeof(setting->text), "%llu",
-                 (unsigned long long)setting->word);
+        snprintf(setting->text, sizeof(setting->text), "%llu%s",
+                 (unsigned long long)(setting->word & ~GH_ENV_BYTES_SHARE),
+                 (setting->word & GH_ENV_BYTES_SHARE) != 0 ? "%" : "");
     }
 }
 

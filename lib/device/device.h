@@ -74,6 +74,9 @@ struct gh_device_before gh_device_enter(struct gh_device *dev);
 void gh_device_leave(struct gh_device *dev, struct gh_device_before before);
 
 /* memory */
+/* The bytes that the device has in all. */
+gh_status gh_device_total(struct gh_device *dev, uint64_t *bytes_p,
+                          gh_error *err);
 gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
                           void **address_p, gh_error *err);
 void gh_device_free(struct gh_device *dev, void *address);

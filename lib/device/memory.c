@@ -9,6 +9,17 @@
 #include "device/job.h"
 #include "device/private.h"
 
+gh_status gh_device_total(struct gh_device *dev, uint64_t *bytes_p,
+                          gh_error *err)
+{
+    size_t available = 0, total = 0;
+    const gh_status status =
+        gh_device_call(dev, err, cuMemGetInfo, (&available, &total));
+
+    *bytes_p = total;
+    return status;
+}
+
 gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
                           void **address_p, gh_error *err)
 {

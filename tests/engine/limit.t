@@ -83,4 +83,18 @@ ok $? "and once which passes do not"
 [ "$(wc -l < "$scratch/err")" -eq 2 ]
 ok $? "and no more"
 
+# A percentage is of all that the device has.
+if [ "$driver" = soft ]; then
+    # shellcheck disable=SC2086 # words
+    SOFTCUDA_MEMORY=4000000 GRAPHHOOKS_MEMORY_LIMIT=1% \
+        "$builddir/gh-engine" $small --json "$scratch/out.json" \
+        > "$scratch/out" 2> "$scratch/err"
+    [ $? -eq 0 ] && grep -q '"bitwise_equal": true' "$scratch/out.json" &&
+        grep -q "GRAPHHOOKS_MEMORY_LIMIT is 40000: passes" "$scratch/err"
+    held=$?
+    ok $held "1% of a device with 4,000,000 bytes are 40,000"
+    [ $held -eq 0 ] || diag "$(head -n 3 "$scratch/err")"
+    empty "$(exceeds 40000)" "and they are kept"
+fi
+
 done_testing

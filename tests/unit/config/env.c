@@ -133,6 +133,12 @@ static void test_odd_values_are_refused(void)
         "GRAPHHOOKS_OFFLOAD_FRACTION=-0.5",
         "GRAPHHOOKS_OFFLOAD_FRACTION=1e-1",
         "GRAPHHOOKS_OFFLOAD_FRACTION=0.000000000000000001",
+        "GRAPHHOOKS_MEMORY_LIMIT=0%",
+        "GRAPHHOOKS_MEMORY_LIMIT=101%",
+        "GRAPHHOOKS_MEMORY_LIMIT=%",
+        "GRAPHHOOKS_MEMORY_LIMIT=5%%",
+        "GRAPHHOOKS_MEMORY_LIMIT=5.5%",
+        "GRAPHHOOKS_OFFLOAD_MIN_BYTES=5%",
         "GRAPHHOOKS_OFFLOAD_MIN_BYTES=-1",
         "GRAPHHOOKS_OFFLOAD_MIN_BYTES=1k",
         "GRAPHHOOKS_OFFLOAD_MIN_BYTES=1234567890123456789",
@@ -289,6 +295,9 @@ static void test_values_are_taken(void)
         snprintf(line, sizeof(line), "GRAPHHOOKS_ENABLE=%s", no[i]);
         ok(load1(line) == GH_OK && env.enable == 0, "%s turns it off", line);
     }
+    ok(load1("GRAPHHOOKS_MEMORY_LIMIT=100%") == GH_OK &&
+           env.memory_limit == (GH_ENV_BYTES_SHARE | 100),
+       "MEMORY_LIMIT takes a percentage");
     load1("GRAPHHOOKS_DRIVER=/x");
     is_str(env.driver, "/x", "a value that is shorter than the default ends");
     ok(load1("GRAPHHOOKS_LOG=off") == GH_OK && env.log == 0,
@@ -622,7 +631,8 @@ static void test_the_process_environment(void)
 static void test_ranks_compare_numbers(void)
 {
     const char *const envp[] = { "GRAPHHOOKS_OFFLOAD_MIN_BYTES=8589934592",
-                                 "GRAPHHOOKS_MAX_SLOTS=5", NULL };
+                                 "GRAPHHOOKS_MAX_SLOTS=5",
+                                 "GRAPHHOOKS_MEMORY_LIMIT=7%", NULL };
     struct gh_setting settings[GH_ENV_COUNT];
     uint32_t n, found = 0;
 
@@ -631,7 +641,10 @@ static void test_ranks_compare_numbers(void)
     for (uint32_t i = 0; i < n; i++) {
         const struct gh_setting *s = &settings[i];
 
-        if (strcmp(s->name, "GRAPHHOOKS_OFFLOAD_MIN_BYTES") == 0) {
+        if (strcmp(s->name, "GRAPHHOOKS_MEMORY_LIMIT") == 0) {
+            found++;
+            is_str(s->text, "7%", "a percentage is shown as one");
+        } else if (strcmp(s->name, "GRAPHHOOKS_OFFLOAD_MIN_BYTES") == 0) {
             found++;
             ok(s->word == UINT64_C(8589934592), "bytes are compared");
             is_str(s->text, "8589934592", "and shown");
@@ -640,7 +653,7 @@ static void test_ranks_compare_numbers(void)
             ok(s->word == 5, "and so are counts");
         }
     }
-    is_int(found, 2, "both are the same on all ranks");
+    is_int(found, 3, "all are the same on all ranks");
 }
 
 static void test_ranks_compare_all_but_what_is_their_own(void)
