@@ -67,6 +67,9 @@ for grain in layer chunk; do
     walks "offload, $grain" $offloads
     walks "a session that suspends, $grain" --suspend 2
     walks "stages, $grain" --ranks 2 --pp 2
+    walks "ranks that share a bank, $grain" --ranks 2 --packed --cp 1,2 \
+        --batch 1
+    walks "experts on two ranks, $grain" --ranks 2 --model moe --ep 2
 done
 
 # ---- what is said ----------------------------------------------------------
