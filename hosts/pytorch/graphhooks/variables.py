@@ -42,6 +42,12 @@ MEANINGS = {
         "The most banks that have graphs at the same time; one more evicts "
         "the least recently used.",
     ),
+    "memory_limit": (
+        "a number of bytes, or 1% to 100% of the device's",
+        "0",
+        "The most device memory of a session before inputs of graphs find "
+        "none; 0: no limit. A pass whose inputs do not fit runs eagerly.",
+    ),
     "driver": (
         "cuda or soft or a path with a /",
         "cuda",

@@ -14,7 +14,7 @@ FOLDER = PACKAGE / "graphhooks" / "torch"
 TREES = {str(path.relative_to(FOLDER)): ast.parse(path.read_text())
          for path in sorted(FOLDER.rglob("*.py"))}
 # Of Python's own objects.
-PYTHONS = {"_fields", "_fields_"}
+PYTHONS = {"_getframe", "_fields", "_fields_"}
 
 
 def is_private(name: str) -> bool:

@@ -803,6 +803,7 @@ static void test_freeze(void)
         c.offload = cases[i].profile != 0 ? &offload : NULL;
         c.options.warmup_steps = cases[i].warmup;
         c.options.freeze = cases[i].freeze;
+        c.forecast.done = true; /* the bank here has no rows */
         c.counts.stats.iterations = cases[i].step;
         is_status(gh_decide_to_record(&c, &pass, &err), GH_OK, &err,
                   "warmup %d, profile %d, freeze %d: step %d",

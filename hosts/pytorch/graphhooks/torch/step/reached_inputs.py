@@ -32,7 +32,7 @@ _DEEP = 3  # containers within one another
 _MANY = 4096  # values that are looked at
 _MOST = 64  # tensors that are taken
 _CONTAINERS = frozenset((dict, list, tuple, collections.OrderedDict))
-# Who calls these may keep the dict of its variables, which is to be left alone.
+# Who calls these may keep the dict of its variables, which stays as it is.
 _KEEPERS = frozenset(("locals", "vars", "eval", "exec"))
 
 
