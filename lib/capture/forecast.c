@@ -35,7 +35,7 @@ struct gh_foreseen {
     bool incomplete; /* a pass could not be noted */
     bool fresh;      /* the open pass was noted: its outputs are still to be */
     size_t shelf;    /* its own */
-    uint8_t **noted; /* [bank][row][slot] */
+    uint8_t **noted; /* [bank][entry] */
     uint32_t n_noted;
     struct block **blocks; /* [chunk][slot] */
     struct output **outputs;
@@ -105,9 +105,6 @@ static uint8_t *mark_of(const struct gh_capture *c, struct gh_foreseen *f,
                         const gh_pass *pass)
 {
     const struct gh_bank *bank = c->open.bank;
-    const uint32_t row =
-        (pass->segment * GH_DIRECTIONS + pass->direction) * GH_VARIANTS +
-        pass->variant;
 
     if (bank->number >= f->n_noted) {
         uint8_t **noted =
@@ -126,7 +123,9 @@ static uint8_t *mark_of(const struct gh_capture *c, struct gh_foreseen *f,
     }
     return f->noted[bank->number] != NULL
                ? &f->noted[bank->number]
-                          [(size_t)row * bank->n_slots + c->open.slot]
+                          [gh_bank_at(bank, pass->segment, pass->direction,
+                                      pass->variant, c->open.slot) -
+                           bank->entries]
                : NULL;
 }
 

@@ -12,22 +12,13 @@ offloads="--offload qkv_linear,core_attn,attn_proj
 # misses: the modes whose forecast is not within 4 % of what they have.
 misses()
 {
-    awk -F'[ ,:"]+' '
-        $2 == "memory" { inside = 1; has = told = 0; next }
-        inside && /}/ {
-            inside = 0
-            modes++
-            if (has == 0 || told > 1.04 * has || told < 0.96 * has) {
-                print told, "were told, and it has", has
-            }
-        }
-        inside && $2 ~ /^(slot|bank|offset|ring|kept)_bytes$/ { has += $3 }
-        inside && $2 == "forecast_bytes" { told = $3 }
-        END {
-            if (modes == 0) {
-                print "no mode has memory"
-            }
-        }' "$scratch/out.json"
+    memories '
+        has = bytes["slot"] + bytes["bank"] + bytes["offset"] + bytes["ring"] \
+            + bytes["kept"]
+        told = bytes["forecast"]
+        if (has == 0 || told > 1.04 * has || told < 0.96 * has) {
+            print told, "were told, and it has", has
+        }'
 }
 
 # foretells NAME [VARIABLE=VALUE...] -- OPTION...

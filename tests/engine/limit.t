@@ -12,22 +12,13 @@ offloads="--offload qkv_linear,core_attn,attn_proj
 # exceeds LIMIT: the modes that have more, but for what the limit leaves alone.
 exceeds()
 {
-    awk -F'[ ,:"]+' -v limit="$1" '
-        $2 == "memory" { inside = 1; has = alone = 0; next }
-        inside && /}/ {
-            inside = 0
-            modes++
-            if (has > (limit > alone ? limit : alone)) {
-                print has, "with a limit of", limit
-            }
-        }
-        inside && $2 ~ /^(slot|bank|offset|ring|kept|held)_bytes$/ { has += $3 }
-        inside && $2 ~ /^(offset|ring|kept)_bytes$/ { alone += $3 }
-        END {
-            if (modes == 0) {
-                print "no mode has memory"
-            }
-        }' "$scratch/out.json"
+    memories '
+        limit = '"$1"'
+        alone = bytes["offset"] + bytes["ring"] + bytes["kept"]
+        has = bytes["slot"] + bytes["bank"] + bytes["held"] + alone
+        if (has > (limit > alone ? limit : alone)) {
+            print has, "with a limit of", limit
+        }'
 }
 
 # walks NAME OPTION...: more memory never makes fewer graphs.

@@ -11,24 +11,14 @@ offloads="--offload qkv_linear,core_attn,attn_proj
 # sums: in each mode that has memory the parts are as much as there is.
 sums()
 {
-    awk -F'[ ,:"]+' '
-        $2 == "memory" { inside = 1; have = parts = 0; next }
-        inside && /}/ {
-            inside = 0
-            modes++
-            if (have != parts || have == 0) {
-                print have, "of which", parts
-            }
-        }
-        inside && $2 ~ /^(device|lent)_bytes$/ { have += $3 }
-        inside && $2 ~ /^(slot|bank|offset|ring|kept|check|held|spare)_bytes$/ {
-            parts += $3
-        }
-        END {
-            if (modes == 0) {
-                print "no mode has memory"
-            }
-        }' "$scratch/out.json"
+    memories '
+        has = bytes["device"] + bytes["lent"]
+        parts = bytes["slot"] + bytes["bank"] + bytes["offset"] \
+            + bytes["ring"] + bytes["kept"] + bytes["check"] \
+            + bytes["held"] + bytes["spare"]
+        if (has != parts || has == 0) {
+            print has, "of which", parts
+        }'
 }
 
 # parts NAME "PART..." [VARIABLE=VALUE...] -- OPTION...: the last mode has some

@@ -109,3 +109,19 @@ near()
     ok $held "$3"
     [ $held -eq 0 ] || diag "$1 and $2"
 }
+
+# memories BODY: runs awk's BODY for each mode that the JSON has memory of, where
+# bytes["slot"] and so on are its parts; says so if there is none.
+memories()
+{
+    awk -F'[ ,:"]+' '
+        function look() { '"$1"' }
+        $2 == "memory" { inside = 1; split("", bytes); next }
+        inside && /}/ { inside = 0; modes++; look() }
+        inside && sub(/_bytes$/, "", $2) { bytes[$2] = $3 }
+        END {
+            if (modes == 0) {
+                print "no mode has memory"
+            }
+        }' "$scratch/out.json"
+}
