@@ -320,6 +320,7 @@ static void begin(void)
     c.options.log = &heard;
     c.options.timeout_s = 4;
     c.counts.stats.iterations = 6;
+    c.forecast.done = true; /* the bank here has no rows to foresee */
     c.ranks.first = &bank;
     c.open = (struct gh_open_pass){ .segment = 1,
                                     .direction = GH_BACKWARD,
@@ -803,7 +804,6 @@ static void test_freeze(void)
         c.offload = cases[i].profile != 0 ? &offload : NULL;
         c.options.warmup_steps = cases[i].warmup;
         c.options.freeze = cases[i].freeze;
-        c.forecast.done = true; /* the bank here has no rows */
         c.counts.stats.iterations = cases[i].step;
         is_status(gh_decide_to_record(&c, &pass, &err), GH_OK, &err,
                   "warmup %d, profile %d, freeze %d: step %d",
