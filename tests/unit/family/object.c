@@ -10,6 +10,7 @@
 #include "tap/tap.h"
 
 #include <elf.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,6 +144,14 @@ static size_t entry_at(ElfW(Sxword) tag)
     return (size_t)((const unsigned char *)&whole.dynamic[i] - whole.bytes);
 }
 
+static bool has_entry(ElfW(Sxword) tag)
+{
+    ElfW(Sxword) found;
+
+    memcpy(&found, whole.bytes + entry_at(tag), sizeof(found));
+    return found == tag;
+}
+
 static void test_tables_that_are_wrong(void)
 {
     const ElfW(Xword) huge = (ElfW(Xword)) - 8, odd = 3;
@@ -201,11 +210,21 @@ static uint32_t constructors_with(ElfW(Sxword) tag, ElfW(Xword) value)
     return n;
 }
 
+/* Whether the compiler adds functions of its own: zig's start files do not. */
+static bool has_start_files(void)
+{
+    return has_entry(DT_INIT) && has_entry(DT_FINI_ARRAYSZ);
+}
+
 static void test_constructors_are_counted(void)
 {
     const ElfW(Xword) each = sizeof(void *);
 
     is_int(gh_object_constructors(&whole), 0, "the whole object has none");
+    if (!has_start_files()) {
+        skip(6, "this compiler's start files add no functions");
+        return;
+    }
     is_int(constructors_with(DT_INIT_ARRAYSZ, 2 * each), 1,
            "one behind the compiler's is one");
     is_int(constructors_with(DT_INIT_ARRAYSZ, 4 * each), 3, "three are three");
@@ -239,8 +258,12 @@ static void test_other_entries_that_run(void)
                               .d_un.d_val = 2 * sizeof(void *) };
     struct gh_object object;
 
-    is_int(constructors_with(DT_INIT, text_at()), 1,
-           "a DT_INIT where .text begins is one");
+    if (has_start_files()) {
+        is_int(constructors_with(DT_INIT, text_at()), 1,
+               "a DT_INIT where .text begins is one");
+    } else {
+        skip(1, "this compiler's start files add no functions");
+    }
     is_status(read_with(entry_at(DT_RELACOUNT), &early, sizeof(early), &object),
               GH_OK, &err, "a file with functions before all others is read");
     is_int(gh_object_constructors(&object), 2, "and they count");
