@@ -77,9 +77,17 @@ check-threads:
 	        TESTS="`$(MAKE) -s --no-print-directory print-threaded`"
 .PHONY: print-threaded check-threads
 
+# The wheels of all machines, built, installed and tried.
+check-wheels:
+	WORK='$(abs_builddir)/wheels' $(SHELL) $(srcdir)/build-aux/wheels.sh \
+	    wheels/dist
+	WORK='$(abs_builddir)/wheels' $(SHELL) \
+	    $(srcdir)/build-aux/check-wheels.sh wheels/dist
+.PHONY: check-wheels
+
 # For a night: breaks functions by rule, and prints for each room how many breaks
 # the programs of tests notice.
-nightly: check-threads
+nightly: check-threads check-wheels
 	python3 $(srcdir)/build-aux/mutate.py
 .PHONY: nightly
 

@@ -10,17 +10,24 @@ set -eu
 usage()
 {
     cat << 'END'
-usage: hosts/pytorch/build-wheel.sh BUILD OUT
+usage: hosts/pytorch/build-wheel.sh BUILD OUT [PLATFORM]
 
 Takes the library, the families and the software device from the build tree
-BUILD and leaves graphhooks-VERSION-py3-none-linux_ARCH.whl in OUT; its name is
+BUILD and leaves graphhooks-VERSION-py3-none-PLATFORM.whl in OUT; its name is
 the last line.
+
+PLATFORM is linux_ARCH of this machine by default.  Of one like
+manylinux_2_28_x86_64 it is checked with readelf that the libraries are for that
+machine, and need libc alone, of that release or an older one.
+build-aux/wheels.sh builds such.
 
 PYTHON is the interpreter, python3 by default.  It needs setuptools of 70.1 or
 later, or of 61 or later and wheel:
 
     python3 -m pip install -U setuptools wheel
     PYTHON=/path/to/venv/bin/python hosts/pytorch/build-wheel.sh BUILD OUT
+
+STRIP is what strips the libraries, strip by default.
 END
 }
 
@@ -36,18 +43,45 @@ case ${1-} in
     exit 0
     ;;
 esac
-if [ $# -ne 2 ]; then
+if [ $# -ne 2 ] && [ $# -ne 3 ]; then
     usage >&2
     exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1
 out=$2
+platform=${3:-linux_$(uname -m)}
+strip=${STRIP:-strip}
 python=${PYTHON:-python3}
 case $python in
 /*) ;;
 */*) python=$PWD/$python ;; # it is called from other folders
 esac
+
+# check_glibc LIBRARY: that it is what a manylinux_X_Y_ARCH has to be, of which
+# tags are no promise.
+check_glibc()
+{
+    name=$(basename "$1")
+    most=$(echo "$platform" | sed 's/^manylinux_\([0-9]*\)_\([0-9]*\)_.*/\1.\2/')
+    arch=${platform#manylinux_*_*_}
+    machine=$(readelf -h "$1" | sed -n 's/^ *Machine: *//p')
+    case $arch:$machine in
+    x86_64:*X86-64 | aarch64:AArch64) ;;
+    *) die "$name is for $machine, and the wheel would say $arch" ;;
+    esac
+    needs=$(readelf -W --dyn-syms "$1" |
+        sed -n 's/.* UND \([^@ ]*\)@\(GLIBC_[0-9.]*\).*/\2 \1/p' |
+        sort -V | tail -n 1)
+    newest=$(printf '%s\nGLIBC_%s\n' "${needs% *}" "$most" | sort -V | tail -n 1)
+    [ "$newest" = "GLIBC_$most" ] ||
+        die "$name needs ${needs#* } of ${needs% *}, and $platform promises" \
+            "$most at most; build-aux/wheels.sh builds for an older glibc"
+    other=$(readelf -d "$1" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' |
+        grep -v -E '^(lib(c|m|dl|pthread|rt)\.so\.[0-9]|ld-linux)' |
+        paste -s -d ' ' -)
+    [ -z "$other" ] || die "$name needs $other, which $platform does not promise"
+}
 
 # Before anything is made; elsewhere, where no folder is named like a module.
 (cd / && "$python" -W ignore -c '
@@ -86,12 +120,23 @@ for family in "$build"/plugins/.libs/*.so; do
     [ -e "$family" ] || die "$build/plugins has no families; run make there"
     cp -L "$family" "$lib/graphhooks"
 done
-if command -v strip > /dev/null 2>&1; then
-    strip --strip-unneeded "$lib"/*.so.* "$lib"/graphhooks/*.so
+if command -v "$strip" > /dev/null 2>&1; then
+    "$strip" --strip-unneeded "$lib"/*.so.* "$lib"/graphhooks/*.so
 fi
 
+case $platform in
+manylinux_*)
+    command -v readelf > /dev/null 2>&1 ||
+        die "there is no readelf to check a wheel for $platform with:" \
+            "apt-get install binutils"
+    for file in "$lib"/*.so.* "$lib"/graphhooks/*.so; do
+        check_glibc "$file"
+    done
+    ;;
+esac
+
 # No part of it is for one Python, yet it is for one kind of machine.
-printf '[bdist_wheel]\nplat_name = linux_%s\n' "$(uname -m)" \
+printf '[bdist_wheel]\nplat_name = %s\n' "$platform" \
     > "$stage/setup.cfg"
 mkdir "$stage/made"
 (cd "$stage" && "$python" -W ignore -c 'from setuptools import build_meta

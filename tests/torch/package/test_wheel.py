@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -16,10 +17,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import FAMILIES, PACKAGE
+from conftest import FAMILIES, PACKAGE, TOP
 from graphhooks import __version__
 
 SCRIPT = PACKAGE / "build-wheel.sh"
+SONAME = "libgraphhooks.so.0"
+SOFTCUDA = "libgraphhooks-softcuda.so"
 
 
 def clean(**variables):
@@ -127,6 +130,90 @@ def test_the_wheel_works_in_a_fresh_environment(wheel, tmp_path):
         capture_output=True, text=True, env=clean(), cwd=tmp_path,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
+
+
+# ---- a wheel for an older glibc --------------------------------------------
+
+
+def newest_glibc(build_tree):
+    """What the library needs, in the words of a tag."""
+    said = subprocess.run(
+        ["readelf", "-W", "--dyn-syms", build_tree / ".libs" / SONAME],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    return max((tuple(map(int, version.split(".")))
+                for version in re.findall(r"@GLIBC_([0-9]+\.[0-9]+)", said)),
+               default=(2, 2))  # fmt: skip
+
+
+@pytest.fixture
+def built(wheel, api):
+    if shutil.which("readelf") is None:
+        pytest.skip("no readelf, with which a platform is checked")
+    return Path(api.path).parent.parent
+
+
+def test_a_platform_of_what_the_library_needs_is_taken(built, tmp_path):
+    major, minor = newest_glibc(built)
+    platform_tag = f"manylinux_{major}_{minor}_{platform.machine()}"
+    said = run(built, tmp_path, platform_tag)
+    assert said.returncode == 0, said.stderr
+    (made,) = tmp_path.iterdir()
+    assert made.name == f"graphhooks-{__version__}-py3-none-{platform_tag}.whl"
+    text = zipfile.ZipFile(made).read(
+        f"graphhooks-{__version__}.dist-info/WHEEL").decode()  # fmt: skip
+    assert f"Tag: py3-none-{platform_tag}\n" in text
+
+
+def test_a_platform_of_an_older_glibc_is_refused(built, tmp_path):
+    major, minor = newest_glibc(built)
+    older = f"manylinux_{major}_{minor - 1}_{platform.machine()}"
+    said = run(built, tmp_path / "out", older)
+    assert (said.returncode, said.stdout) == (1, "")
+    assert f" of GLIBC_{major}.{minor}, and {older} promises " in said.stderr
+    assert "build-aux/wheels.sh builds for an older glibc" in said.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_platform_of_another_machine_is_refused(built, tmp_path):
+    other = "aarch64" if platform.machine() != "aarch64" else "x86_64"
+    said = run(built, tmp_path / "out", f"manylinux_2_99_{other}")
+    assert said.returncode == 1
+    assert f", and the wheel would say {other}\n" in said.stderr
+
+
+def test_a_library_that_needs_more_than_libc_is_refused(built, tmp_path):
+    """Here the software device does."""
+    copy = tmp_path / "copy"
+    shutil.copytree(built / ".libs", copy / ".libs",
+                    ignore=shutil.ignore_patterns("*.a", "*.la", "gh-engine",
+                                                  "graphhooks"))
+    shutil.copytree(built / "plugins" / ".libs", copy / "plugins" / ".libs")
+    more = copy / ".libs" / "libmore.so"
+    link = [*os.environ.get("CC", "cc").split(), "-shared", "-nostdlib"]
+    link += ["-x", "c", "/dev/null", "-x", "none"]
+    try:
+        for command in ([*link, "-Wl,-soname,libmore.so.1", "-o", more],
+                        [*link, "-Wl,--no-as-needed", more, "-o",
+                         copy / ".libs" / SOFTCUDA]):  # fmt: skip
+            subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no compiler that links a library")
+    said = run(copy, tmp_path / "out", f"manylinux_2_99_{platform.machine()}")
+    assert said.returncode == 1
+    assert f"{SOFTCUDA} needs libmore.so.1, which manylinux_" in said.stderr
+
+
+def test_wheels_for_a_machine_that_nobody_knows_are_refused(tmp_path):
+    said = subprocess.run(
+        ["sh", TOP / "build-aux" / "wheels.sh", tmp_path / "out", "vax"],
+        capture_output=True, text=True, env=clean(WORK=str(tmp_path / "work")),
+    )  # fmt: skip
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr == (
+        "wheels.sh: there is no wheel for vax: x86_64 and aarch64 are known\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_editable_install_is_found_beside_the_clone(wheel, tmp_path):
