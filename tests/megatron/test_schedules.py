@@ -34,6 +34,18 @@ SLOTS = {
     "1F1B, whole chunks": [[2], [1]],
     "interleaved, whole chunks": [[4, 2], [3, 1]],
     "interleaved by threes": [[6, 3], [4, 2]],
+    **{f"1F1B, {each}": [[2], [1]] for each in (
+        "dense: attn", "dense: mlp", "dense: attn,mlp", "moe: attn",
+        "moe: moe_router", "moe: attn,moe_router",
+        "moe: moe_router,moe_preprocess",
+        "shared: attn,moe_router,moe_preprocess",
+        "padded: attn,moe", "mla: attn", "packed, whole chunks",
+        "a capacity, whole chunks")},
+    **{f"by threes, {each}": [[6, 3], [4, 2]] for each in (
+        "dense: mlp", "moe: moe_router", "moe: attn,moe_router",
+        "moe: attn,moe_router,moe_preprocess", "padded: attn,moe")},
+    **{f"interleaved, {each}, whole chunks": [[4, 2], [3, 1]]
+       for each in ("packed", "a capacity")},
     "no overlap": [[1]] * 2,
     "capacity, layer": [[1]] * 2, "capacity, chunk": [[1]] * 2, "slower on one rank": [[1]] * 2,
     "faster on all": [[1]] * 2, "columns and rows": [[1]] * 2,
@@ -111,9 +123,9 @@ def ran(folder: Path, cases: str, size: int, killed: int = -1) -> dict:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 8), ("experts", 2, 8), ("overlap", 2, 14), ("pieces", 2, 6), ("partitions", 4, 2),
-    ("stages", 2, 6),
-    ("offload", 2, 3), ("order", 2, 5), ("four", 4, 7)])
+    ("pipeline", 2, 8), ("scopes", 2, 19), ("experts", 2, 8),
+    ("overlap", 2, 14), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("stages", 2, 6), ("offload", 2, 3), ("order", 2, 5), ("four", 4, 7)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():
@@ -138,6 +150,12 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     several = found.get("contexts of several sizes", ())
     assert all(rank["banks"] == [2] for rank in several)
     of_own_groups(found)
+    for case, ranks in found.items() if cases == "scopes" else ():
+        for rank in ranks:
+            # Eager is the first step, and a graph is recorded once a slot.
+            assert rank["warmup"] == rank["first"], case
+            assert rank["recordings"] == 2 * sum(rank["slots"]) \
+                * rank["layers"] // len(rank["slots"]), case
     for case in [case for case in found if case.startswith("order")]:
         one, *others = (rank["overlap"] for rank in found[case])
         assert one["runs"] and (one["waits"] > 0) == (case != "order off")

@@ -34,6 +34,7 @@ from training import compare  # noqa: E402
 COUNTS = [4, 6, 8, 3]
 ROUND = [4, 6, 8, 2]  # as Megatron asks: multiples of the stages
 THREES = [3, 6, 8, 3]
+UNEVEN = [3, 5, 8, 6]  # a last group of two, or none
 PIPELINE = dict(pipeline_model_parallel_size=2)
 CHUNKS = dict(**PIPELINE, virtual_pipeline_model_parallel_size=2)
 FOUR = dict(pipeline_model_parallel_size=4)
@@ -59,6 +60,7 @@ def trained(divided, kind, scope, counts=COUNTS, graphs=2, **how) -> dict:
                                            "layers", ()))]
     return {"passes": graphs * sum(counts) * len(layers),
             "warmup": graphs * sum(two.stats["eager_calls"].values()),
+            "first": graphs * counts[0] * len(layers),
             "replays": two.stats["replays"],
             "recordings": two.stats["recordings"], "layers": len(layers),
             "overlap": two.stats.get("overlap"),
@@ -276,6 +278,31 @@ CASES = {
             parts, "dense", "", ROUND, attach={"granularity": "chunk"})
            for schedule, parts in (("1F1B", PIPELINE),
                                    ("interleaved", CHUNKS))}},
+    # Scopes that leave the rest of a layer eager, in a real pipeline.
+    "scopes": {
+        **{f"1F1B, {kind}: {scope}": lambda kind=kind, scope=scope: trained(
+            PIPELINE, kind, scope) for kind, scope in (
+                ("dense", "attn"), ("dense", "mlp"), ("dense", "attn,mlp"),
+                ("moe", "attn"), ("moe", "moe_router"),
+                ("moe", "attn,moe_router"),
+                ("moe", "moe_router,moe_preprocess"),
+                ("shared", EXCHANGING), ("padded", "attn,moe"),
+                ("mla", "attn"))},
+        **{f"by threes, {kind}: {scope}": lambda kind=kind, scope=scope:
+           trained(CHUNKS, kind, scope, UNEVEN,
+                   microbatch_group_size_per_vp_stage=3)
+           for kind, scope in (
+               ("dense", "mlp"), ("moe", "moe_router"),
+               ("moe", "attn,moe_router"), ("moe", EXCHANGING),
+               ("padded", "attn,moe"))},
+        **{f"{what}, whole chunks": lambda parts=parts, kind=kind, more=more:
+           trained(parts, kind, "", [4, 6, 8, 2],
+                   attach={"granularity": "chunk"}, **more)
+           for what, parts, kind, more in (
+               ("1F1B, packed", PIPELINE, "dense", PACKED),
+               ("interleaved, packed", CHUNKS, "dense", PACKED),
+               ("1F1B, a capacity", PIPELINE, "padded", {}),
+               ("interleaved, a capacity", CHUNKS, "padded", {}))}},
     "experts": {
         "no overlap": lambda: trained(EXPERTS, "moe", EXCHANGING),
         **{f"capacity, {granularity}": lambda granularity=granularity:
