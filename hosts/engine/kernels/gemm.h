@@ -33,6 +33,11 @@
 #define GEMM_ACROSS(e, along_k) \
     ((along_k) ? (e) / GEMM_DEPTH : (e) % GEMM_TILE)
 
+#ifdef __CUDACC__
+#define GEMM_STAGES                                                          \
+    REGISTERS(float, a_next, GEMM_LOADS, GEMM_THREADS);                      \
+    REGISTERS(float, b_next, GEMM_LOADS, GEMM_THREADS);
+
 /* Loads the tiles that begin at k0 into registers. */
 #define GEMM_FETCH(k0)                                                       \
     PHASE(GEMM_THREADS)                                                      \
@@ -48,8 +53,6 @@
             const size_t b_row = (size_t)(GEMM_B_TRANS ? bn : bk);           \
             const size_t b_col = (size_t)(GEMM_B_TRANS ? bk : bn);           \
                                                                              \
-            SPARE((am >= m_last || ak >= k_last) &&                          \
-                  (bn >= k.n || bk >= k_last));                              \
             MINE(a_next)[i] =                                                \
                 am < m_last && ak < k_last                                   \
                     ? k.a[a_first + a_row * (size_t)k.lda + a_col]           \
@@ -61,6 +64,45 @@
         }                                                                    \
     }
 
+/* What is in the registers becomes the tiles. */
+#define GEMM_PUT(k0)                                                         \
+    PHASE(GEMM_THREADS)                                                      \
+    {                                                                        \
+        for (int i = 0; i < GEMM_LOADS; i++) {                               \
+            const int e = thread + i * GEMM_THREADS;                         \
+                                                                             \
+            a_tile[GEMM_ALONG(e, !GEMM_A_TRANS)]                             \
+                  [GEMM_ACROSS(e, !GEMM_A_TRANS)] = MINE(a_next)[i];         \
+            b_tile[GEMM_ALONG(e, GEMM_B_TRANS)]                              \
+                  [GEMM_ACROSS(e, GEMM_B_TRANS)] = MINE(b_next)[i];          \
+        }                                                                    \
+    }
+
+#else /* a CPU has nothing on its way, and reads what there is of the tiles */
+#define GEMM_STAGES
+#define GEMM_FETCH(k0)
+#define GEMM_PUT(k0)                                                         \
+    GEMM_READ(a_tile, k.a + a_first, k.lda, GEMM_A_TRANS, k0, m0, m_last)    \
+    GEMM_READ(b_tile, k.b + b_first, k.ldb, !GEMM_B_TRANS, k0, n0, k.n)
+
+/* A thread's last columns may be beyond the matrix, so that they are zero. */
+#define GEMM_READ(tile, from, ld, by_k, k0, x0, x_last)                      \
+    for (int kk = 0; kk < AT_MOST(GEMM_DEPTH, k_last - (k0)); kk++) {        \
+        const int count = AT_MOST(GEMM_TILE, (x_last) - (x0));               \
+        const size_t row = (size_t)(k0) + (size_t)kk;                        \
+                                                                             \
+        for (int x = 0; x < count; x++) {                                    \
+            const size_t col = (size_t)(x0) + (size_t)x;                     \
+                                                                             \
+            tile[kk][x] = (from)[(by_k) ? row * (size_t)(ld) + col           \
+                                        : col * (size_t)(ld) + row];         \
+        }                                                                    \
+        for (int x = count; x % GEMM_COLS != 0 || x % GEMM_ROWS != 0; x++) { \
+            tile[kk][x] = 0.0f;                                              \
+        }                                                                    \
+    }
+#endif
+
 #ifdef GEMM_GROUPED
 KERNEL(GEMM_NAME, group_args)
 #else
@@ -69,8 +111,7 @@ KERNEL(GEMM_NAME, gemm_args)
 {
     SHARED(float, a_tile, [GEMM_DEPTH][GEMM_PITCH]);
     SHARED(float, b_tile, [GEMM_DEPTH][GEMM_PITCH]);
-    REGISTERS(float, a_next, GEMM_LOADS, GEMM_THREADS);
-    REGISTERS(float, b_next, GEMM_LOADS, GEMM_THREADS);
+    GEMM_STAGES
     REGISTERS(float, sums, GEMM_EACH, GEMM_THREADS);
 
     const int m0 = BLOCK_Y * GEMM_TILE;
@@ -123,17 +164,7 @@ KERNEL(GEMM_NAME, gemm_args)
 
     GEMM_FETCH(k_first)
     for (int k0 = k_first; k0 < k_last; k0 += GEMM_DEPTH) {
-        PHASE(GEMM_THREADS)
-        {
-            for (int i = 0; i < GEMM_LOADS; i++) {
-                const int e = thread + i * GEMM_THREADS;
-
-                a_tile[GEMM_ALONG(e, !GEMM_A_TRANS)]
-                      [GEMM_ACROSS(e, !GEMM_A_TRANS)] = MINE(a_next)[i];
-                b_tile[GEMM_ALONG(e, GEMM_B_TRANS)]
-                      [GEMM_ACROSS(e, GEMM_B_TRANS)] = MINE(b_next)[i];
-            }
-        }
+        GEMM_PUT(k0)
         BARRIER();
 
         if (k0 + GEMM_DEPTH < k_last) {
@@ -169,6 +200,7 @@ KERNEL(GEMM_NAME, gemm_args)
         const int row0 = m0 + thread / GEMM_SIDE * GEMM_ROWS;
         const int col0 = n0 + thread % GEMM_SIDE * GEMM_COLS;
 
+        SPARE(row0 >= m_last || col0 >= k.n);
         for (int i = 0; i < GEMM_EACH; i++) {
             const int row = row0 + i / GEMM_COLS;
             const int col = col0 + i % GEMM_COLS;
@@ -201,7 +233,10 @@ KERNEL(GEMM_NAME, gemm_args)
 #undef GEMM_PITCH
 #undef GEMM_ALONG
 #undef GEMM_ACROSS
+#undef GEMM_STAGES
 #undef GEMM_FETCH
+#undef GEMM_PUT
+#undef GEMM_READ
 #undef GEMM_NAME
 #undef GEMM_TILE
 #undef GEMM_ROWS
