@@ -75,12 +75,19 @@ static struct vc *own(struct vc *vc, uint32_t n)
 void vc_add(struct vc **vc_p, const struct vc *from)
 {
     struct vc *vc = *vc_p;
-    uint32_t i = 0;
+    uint32_t i = 0, both;
 
-    while (from != NULL && i < from->n && vc_get(vc, i) >= from->t[i]) {
+    if (!soft.set.races || from == NULL) {
+        return;
+    }
+    both = vc == NULL ? 0 : vc->n < from->n ? vc->n : from->n;
+    while (i < both && vc->t[i] >= from->t[i]) {
         i++;
     }
-    if (!soft.set.races || from == NULL || i == from->n) {
+    while (i >= both && i < from->n && from->t[i] == 0) {
+        i++;
+    }
+    if (i == from->n) {
         return;
     }
     vc = own(vc, from->n > n_lanes ? from->n : n_lanes);
