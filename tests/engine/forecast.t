@@ -34,12 +34,13 @@ foretells()
 # shellcheck disable=SC2086 # words
 for grain in layer chunk; do
     export GRAPHHOOKS_GRANULARITY=$grain
+    foretells "lengths, $grain" -- --lengths 8,4,6 $offloads
+    foretells "packed, $grain" -- --packed $offloads
+    small="$small --seq 8"
     for model in gpt moe mla mamba hybrid; do
         foretells "$model, $grain" -- --model $model
         foretells "$model, $grain, offload" -- --model $model $offloads
     done
-    foretells "lengths, $grain" -- --lengths 8,4,6 $offloads
-    foretells "packed, $grain" -- --packed $offloads
     foretells "stages, $grain" -- --ranks 2 --pp 2
     foretells "chunks of stages, $grain" -- --ranks 2 --pp 2 --vpp 2
     foretells "experts on two ranks, $grain" -- --model moe --ranks 2 --ep 2
@@ -50,6 +51,7 @@ for grain in layer chunk; do
         --microbatches 5
     foretells "three streams, $grain" -- --streams 3
     foretells "a session that suspends, $grain" -- --suspend 3
+    small=${small% --seq 8}
 done
 GRAPHHOOKS_GRANULARITY=part
 foretells "parts" --

@@ -48,19 +48,21 @@ walks()
 # shellcheck disable=SC2086 # words
 for grain in layer chunk; do
     export GRAPHHOOKS_GRANULARITY=$grain
+    walks "lengths, $grain" --lengths 8,4,6
+    walks "packed, $grain" --packed
+    walks "ranks that share a bank, $grain" --ranks 2 --packed --cp 1,2 \
+        --batch 1
+    small="$small --seq 8"
     walks "gpt, $grain"
     walks "experts, $grain" --model moe
     walks "latent attention, $grain" --model mla
     walks "mamba, $grain" --model mamba
     walks "a hybrid, $grain" --model hybrid
-    walks "lengths, $grain" --lengths 8,4,6
-    walks "packed, $grain" --packed
     walks "offload, $grain" $offloads
     walks "a session that suspends, $grain" --suspend 2
     walks "stages, $grain" --ranks 2 --pp 2
-    walks "ranks that share a bank, $grain" --ranks 2 --packed --cp 1,2 \
-        --batch 1
     walks "experts on two ranks, $grain" --ranks 2 --model moe --ep 2
+    small=${small% --seq 8}
 done
 
 # ---- what is said ----------------------------------------------------------
