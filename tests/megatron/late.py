@@ -69,8 +69,8 @@ def put_off(core, fused: bool) -> list:
     """Their linear layers of attention do as Transformer Engine's."""
     found = []
     for layer in core.decoder.layers:
-        for module in (layer.self_attention.linear_qkv,
-                       layer.self_attention.linear_proj):
+        for module in (m for n, m in layer.self_attention.named_children()
+                       if n.startswith("linear_")):
             kind = type(module)
             module.__class__ = type(kind.__name__, (kind,), {
                 "forward": forward, "backward_dw": backward_dw,

@@ -7,10 +7,14 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import inspect
+
 from models import DEVICE, torch
 from training import (KINDS, LENGTH, WORDS, build_chunks,
                       get_gpt_layer_local_spec)
 
+from megatron.core.models.common.embeddings.rotary_pos_embedding import (
+    RotaryEmbedding)
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.module import MegatronModule
 
@@ -63,12 +67,83 @@ class Attention(MegatronModule):
         return torch.einsum("hqk,khd->qhd", scores, value)
 
 
-def build_packed(kind, places="none", **more):
+def dealt(offsets, tokens: int, size: int, rank: int):
+    """Where the tokens of a rank are in the whole buffer: it has the `rank`th
+    piece of each sequence from its front and from its back, as Megatron deals
+    them out.  `offsets`: of sequences with their padding, on any device."""
+    lengths = (offsets[1:] - offsets[:-1]) // size
+    ends = lengths.cumsum(0)
+    each = torch.arange(tokens, device=offsets.device)
+    of = torch.bucketize(each, ends, right=True).clamp(max=len(lengths) - 1)
+    places, half = each - (ends - lengths)[of], lengths[of] // 2
+    places = torch.where(places < half, places + rank * half,
+                         places + size * lengths[of] - (rank + 2) * half)
+    return places + offsets[of] if size > 1 else each
+
+
+class DealtAttention(MegatronModule):
+    """Of sequences with padding behind them, which nobody attends to."""
+
+    def __init__(self, config, layer_number, attn_mask_type, attention_type,
+                 **_):
+        super().__init__(config)
+
+    def forward(self, query, key, value, *_, packed_seq_params, **__):
+        packed, group = packed_seq_params, packed_seq_params.cp_group
+        size, rank = dist.get_world_size(group), dist.get_rank(group)
+        offsets = packed.cu_seqlens_q_padded
+        actual = packed.cu_seqlens_q[1:] - packed.cu_seqlens_q[:-1]
+        ranks = [dealt(offsets, len(query), size, r) for r in range(size)]
+        if size > 1:
+            key, value = (_Gathered.apply(t, group) for t in (key, value))
+        ours, all_ = ranks[rank], torch.cat(ranks)
+        ends = offsets[1:].contiguous()
+        of = torch.bucketize(all_, ends, right=True).clamp(max=len(ends) - 1)
+        is_token = all_ - offsets[of] < actual[of]
+        mask = (torch.bucketize(ours, ends, right=True)[:, None] == of) \
+            & (all_ <= ours[:, None]) & is_token
+        scores = torch.einsum("qhd,khd->hqk", query, key) \
+            / query.shape[-1] ** 0.5
+        scores = scores.masked_fill(~mask, -10000.0).softmax(-1)
+        return torch.einsum("hqk,khd->qhd", scores, value)
+
+
+_GROUP = ("cp_group=self.pg_collection.cp,",
+          "cp_group=packed_seq_params.cp_group,")
+_LATENT = ("get_query_key_value_tensors", (
+    _GROUP, ("packed_seq_params.local_cp_size is None", "True"),
+    ("self.config.context_parallel_size == 1", "False")))
+
+
+def by_its_group(kind, is_latent: bool):
+    """Megatron's attention, with rotary embeddings by the process group of the
+    microbatch.  Its own go by one that is always the same, and its latent
+    attention refuses another."""
+    name, changes = _LATENT if is_latent else ("forward", (_GROUP,))
+    source = inspect.getsource(getattr(kind, name))
+    for old, new in changes:
+        assert old in source
+        source = source.replace(old, new)
+    made: dict = {}
+    exec("class Of:\n" + source, vars(inspect.getmodule(
+        getattr(kind, name))), made)
+    return type(kind.__name__, (kind,), {name: vars(made["Of"])[name]})
+
+
+def build_packed(kind, places="none", attention=Attention, **more):
     spec = get_gpt_layer_local_spec(
-        num_experts=KINDS[kind].get("num_moe_experts"),
+        num_experts=KINDS[kind].get("num_moe_experts")
+        or more.get("num_moe_experts"),
         multi_latent_attention=kind == "mla")
-    spec.submodules.self_attention.submodules.core_attention = Attention
+    of = spec.submodules.self_attention
+    of.submodules.core_attention = attention
+    if attention is DealtAttention:
+        of.module = by_its_group(of.module, kind == "mla")
     return build_chunks(kind, spec=spec, places=places, **more)
+
+
+def build_dealt(kind, **more):
+    return build_packed(kind, places="rope", attention=DealtAttention, **more)
 
 
 class Packed:
@@ -111,3 +186,41 @@ class Packed:
                 max_seqlen_q=self._longest, max_seqlen_kv=self._longest,
                 local_cp_size=size if group is not None else None,
                 cp_group=group))
+
+
+class Dealt(Packed):
+    """Sequences with padding, so that each is as long on all ranks, and behind
+    them one of padding alone.  Every now and then Megatron lets its tables of
+    rotary embeddings go, as it does with those of many lengths."""
+
+    def __next__(self):
+        group = self._groups[self._count % len(self._groups)]
+        count = self._sequences[self._count % len(self._sequences)]
+        self._count += 1
+        if self._count % 9 == 0:
+            RotaryEmbedding.forward.cache_clear()
+        size, mine = dist.get_world_size(group), dist.get_rank(group)
+        unit = 2 * size  # of which there are so many in the buffer
+        units = LENGTH // 2
+        cuts = torch.randperm(units - 1, generator=self._numbers)
+        cuts = cuts[:count].sort().values + 1
+        padded = torch.tensor([0, *cuts.tolist(), units]) * unit
+        room = padded[1:] - padded[:-1]
+        actual = (torch.rand(count + 1, generator=self._numbers)
+                  * room).int() + 1
+        actual[-1] = 0
+        tokens = torch.randint(0, WORDS, (1, size * LENGTH + 1),
+                               generator=self._numbers)
+        piece = dealt(padded, LENGTH, size, mine)
+        actual, padded = (t.to(torch.int32).to(DEVICE) for t in (
+            torch.tensor([0, *actual.cumsum(0).tolist()]), padded))
+        return dict(
+            input_ids=tokens[:, :-1][:, piece].contiguous().to(DEVICE),
+            labels=tokens[:, 1:][:, piece].contiguous().to(DEVICE),
+            position_ids=torch.arange(LENGTH, device=DEVICE)[None],
+            attention_mask=None,
+            packed_seq_params=PackedSeqParams(
+                qkv_format="thd", cu_seqlens_q=actual, cu_seqlens_kv=actual,
+                cu_seqlens_q_padded=padded, cu_seqlens_kv_padded=padded,
+                max_seqlen_q=self._longest, max_seqlen_kv=self._longest,
+                local_cp_size=size, cp_group=group))

@@ -54,6 +54,9 @@ SLOTS = {
     "contexts, slower on one": [[1]] * 2,
     "contexts, by no argument": [[1]] * 2,
     "five partitions": [[1]] * 4, "too few banks": [[1]] * 4,
+    **{f"padded sequences{each}": [[1]] * 4
+       for each in ("", " of experts", " of latent attention")},
+    "overlap of padded sequences": [[2]] * 4, "overlap of all": [[2]] * 4,
     "uneven, tied": [[2], [1]], "uneven, tied, whole chunks": [[2], [1]],
     "too few slots": [[1]] * 2,
     "parts of a sequence, dense ": [[1]] * 2,
@@ -124,7 +127,7 @@ def ran(folder: Path, cases: str, size: int, killed: int = -1) -> dict:
 
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 8), ("scopes", 2, 19), ("experts", 2, 8),
-    ("overlap", 2, 14), ("pieces", 2, 6), ("partitions", 4, 2),
+    ("overlap", 2, 14), ("pieces", 2, 6), ("partitions", 4, 2), ("lengths", 4, 5),
     ("stages", 2, 6), ("offload", 2, 3), ("order", 2, 5), ("four", 4, 7)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
@@ -150,6 +153,9 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     several = found.get("contexts of several sizes", ())
     assert all(rank["banks"] == [2] for rank in several)
     of_own_groups(found)
+    if cases == "lengths":
+        assert all(rank["banks"] == [4] for ranks in found.values()
+                   for rank in ranks)
     for case, ranks in found.items() if cases == "scopes" else ():
         for rank in ranks:
             # Eager is the first step, and a graph is recorded once a slot.

@@ -27,7 +27,7 @@ import training  # noqa: E402
 from late import put_off  # noqa: E402
 from megatron.core.distributed import finalize_model_grads  # noqa: E402
 from models import torch  # noqa: E402
-from packing import Packed, build_packed  # noqa: E402
+from packing import Dealt, Packed, build_dealt, build_packed  # noqa: E402
 from softclock import Clock  # noqa: E402
 from training import compare  # noqa: E402
 
@@ -84,17 +84,28 @@ PARTITIONS = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 1], [2], [3]],
               [[0], [1], [2, 3]], [[0], [1], [2], [3]]]
 
 
+# Of no power of two; each rank is in groups of another size than others.
+UNEVEN_PARTITIONS = [[[0, 1, 2], [3]], [[0], [1, 2, 3]], [[0, 3], [1, 2]],
+                     [[0, 1, 2, 3]]]
+OFFSETS = [f"packed_seq_params.cu_seqlens_{name}" for name in (
+    "q", "kv", "q_padded", "kv_padded")]
+
+
+def groups_of(partitions) -> list:
+    """This rank's, in each of them."""
+    rank, made = torch.distributed.get_rank(), {}
+    for ranks in sorted({tuple(r) for p in partitions for r in p}):
+        made[ranks] = torch.distributed.new_group(list(ranks))
+    return [next(made[tuple(r)] for r in p if rank in r) for p in partitions]
+
+
 def of_partitions(kind="dense", **options) -> dict:
     """Each microbatch divides the ranks in another way; all alone at the end
     of a step, some have more microbatches than others."""
     training.divide()
     rank = torch.distributed.get_rank()
-    made = {}
-    for ranks in sorted({tuple(r) for p in PARTITIONS for r in p}):
-        made[ranks] = torch.distributed.new_group(list(ranks))
-    mine = [next(made[tuple(r)] for r in p if rank in r) for p in PARTITIONS]
-    alone = 1 + rank % 2
-    groups = mine + [made[rank,]] * alone
+    mine = groups_of(PARTITIONS)
+    groups = mine + mine[-1:] * (1 + rank % 2)
 
     def steps(each):
         for _ in range(5):
@@ -118,6 +129,18 @@ def of_own_groups(steps, count, groups, **options) -> dict:
             "banks": [len(c["banks"]) for c in two.stats["chunks"]],
             "groups": len(set(groups)), "explained": two.explained,
             "slots": [c["slots"] for c in two.stats["chunks"]]}
+
+
+def of_padded_sequences(kind="dense", scope="attn", divided=(),
+                        group="packed_seq_params.cp_group", **how) -> dict:
+    """Context parallelism of another size in each microbatch, not a power of
+    two; sequences with padding, and one of that alone, as many as it comes."""
+    training.divide(**dict(divided))
+    groups = groups_of(UNEVEN_PARTITIONS)
+    return trained(
+        dict(divided), kind, scope, [8] * 3, make=build_dealt,
+        data=lambda: Dealt(groups, 4 * training.LENGTH + 16, (3, 4, 3, 6, 5)),
+        attach={"group": group, "packed": dict.fromkeys(OFFSETS, 8)}, **how)
 
 
 def alone_and_both() -> tuple:
@@ -393,6 +416,18 @@ CASES = {
     "partitions": {
         "five partitions": of_partitions,
         "too few banks": lambda: of_partitions(max_banks=2)},
+    "lengths": {
+        "padded sequences": of_padded_sequences,
+        "padded sequences of experts": lambda: of_padded_sequences(
+            "moe", EXCHANGING),
+        "padded sequences of latent attention": lambda: of_padded_sequences(
+            "mla"),
+        "overlap of padded sequences": lambda: of_padded_sequences(
+            "moe", "attn", EXPERTS, **OVERLAP),
+        "overlap of all": lambda: of_padded_sequences(
+            "mla", EXCHANGING, EXPERTS, torch.distributed.group.WORLD,
+            graphs=3, wrap=late, delay_wgrad_compute=True, **training.MOE,
+            **OVERLAP)},
     "four": {
         "all at once": all_at_once,
         "four stages": lambda: trained(
