@@ -43,7 +43,9 @@ libcore_la_SOURCES = \
 	lib/exchange/reach.c \
 	lib/exchange/state.h \
 	lib/exchange/flags.c \
+	lib/exchange/suspend.c \
 	lib/exchange/wait.c \
+	lib/exchange/window.c \
 	lib/pipeline/slots.c \
 	lib/stash/stash.c \
 	lib/stash/stash.h \

@@ -56,7 +56,11 @@ typedef struct gh_exchange gh_exchange;
 enum {
     /* Use CUDA IPC also between ranks that are threads of one process.  For
      * the software device, where threads stand for processes. */
-    GH_EXCHANGE_IPC = 1u << 0
+    GH_EXCHANGE_IPC = 1u << 0,
+    /* gh_exchange_suspend() may be called: the window lies at addresses that
+     * are reserved, and takes whole pieces of 2 MiB.  Equal on all ranks.
+     * Since 0.6 */
+    GH_EXCHANGE_SUSPENDS = 1u << 1
 };
 
 /**
@@ -92,9 +96,9 @@ typedef struct gh_exchange_desc {
 
     /* An all-gather in host memory, of up to 24 words a rank, as
      * gh_ranks.gather with bank 0; NULL: by NCCL.  Called only while the
-     * exchange is created or destroyed, equally often on all ranks.  It has to
-     * return within a time limit of its own, with an error if a rank does not
-     * come. */
+     * exchange is created, suspended, resumed or destroyed, equally often on
+     * all ranks.  It has to return within a time limit of its own, with an
+     * error if a rank does not come. */
     void *user;
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n);
@@ -307,6 +311,43 @@ GH_API gh_status gh_exchange_release_window(gh_exchange *x, void *stream,
 GH_API gh_status gh_exchange_wait(gh_exchange *x, void *stream,
                                   gh_error *err);
 
+/**
+ * Give the memory of the window back; graphs keep its address.  All ranks call
+ * it, and all suspend or none does.  What the window held is lost.  A window of
+ * the host's stays with the host, which may take its memory away until it calls
+ * gh_exchange_resume().  Until then every call but that one, those that count
+ * and gh_exchange_destroy() returns GH_ERR_STATE, and no graph that holds calls
+ * is launched.  The flags that ranks give each other, 2 MiB, stay.
+ *
+ * @param stream  a CUstream.  This rank's calls, its launches of graphs that
+ *                hold calls, and all work that uses the window are before it,
+ *                in the order that streams and events give.
+ *
+ * @return GH_OK; GH_ERR_STATE when it is suspended, when the stream captures,
+ *         or when another rank cannot; GH_ERR_UNSUPPORTED without
+ *         GH_EXCHANGE_SUSPENDS, where the device cannot map memory to reserved
+ *         addresses, or where other processes have handles of the window;
+ *         GH_ERR_RANKS as gh_exchange_wait(), or when a rank does not come: the
+ *         exchange is over; GH_ERR_DEVICE; GH_ERR_INVALID.
+ * Blocks: as gh_exchange_wait(), and until all ranks have called it.
+ * Since: 0.6.
+ */
+GH_API gh_status gh_exchange_suspend(gh_exchange *x, void *stream,
+                                     gh_error *err);
+
+/**
+ * Take memory for the window, at the address that graphs hold, and let the other
+ * ranks reach it.  All ranks call it, and all resume or none does.
+ *
+ * @return GH_OK; GH_ERR_STATE for an exchange that is not suspended;
+ *         GH_ERR_NO_MEMORY or GH_ERR_DEVICE: all ranks are suspended still, and
+ *         call it again; GH_ERR_RANKS when a rank does not come: the exchange
+ *         is over; GH_ERR_INVALID.
+ * Blocks: while the driver allocates, and until all ranks have called it.
+ * Since: 0.6.
+ */
+GH_API gh_status gh_exchange_resume(gh_exchange *x, gh_error *err);
+
 /* Values are frozen. */
 typedef uint32_t gh_exchange_kind;
 enum {
@@ -344,6 +385,8 @@ typedef struct gh_exchange_stats {
                                 kernel; 0 for other kinds */
     uint64_t batches;        /* driver calls that copy parts or signs of several
                                 ranks (cuMemcpyBatchAsync) */
+    uint64_t suspends;       /* times that it was suspended */
+    uint64_t given_bytes;    /* that the last time gave back */
 } gh_exchange_stats;
 
 /**

@@ -136,6 +136,8 @@ typedef struct gh_api {
     gh_status (*stash_resume)(gh_stash *, gh_error *);
     uint32_t (*words_compare)(const uint64_t *const *, const uint64_t *,
                               uint32_t);
+    gh_status (*exchange_suspend)(gh_exchange *, void *, gh_error *);
+    gh_status (*exchange_resume)(gh_exchange *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -17,10 +17,10 @@
  * Given back is the device memory that the library has allocated for the
  * session (inputs of graphs, sequences, buffers of offload) and its pinned
  * memory.  Memory of the host's, which includes what it lends by
- * gh_host_services.device_alloc, stays with the host; exchanges keep theirs,
- * and a stash has calls of its own (graphhooks/stash.h).  Nothing is saved:
- * what the memory held is lost, as no replay reads it before it writes it.
- * doc/memory.md says more.
+ * gh_host_services.device_alloc, stays with the host; a stash and an exchange
+ * have calls of their own (graphhooks/stash.h, graphhooks/exchange.h).  Nothing
+ * is saved: what the memory held is lost, as no replay reads it before it
+ * writes it.  doc/memory.md says more.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -18,7 +18,7 @@
 
 #include <stdlib.h>
 
-#define KNOWN_FLAGS ((uint32_t)GH_EXCHANGE_IPC)
+#define KNOWN_FLAGS ((uint32_t)(GH_EXCHANGE_IPC | GH_EXCHANGE_SUSPENDS))
 
 static gh_status check_desc(const gh_exchange_desc *desc, gh_error *err)
 {
@@ -192,6 +192,18 @@ void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
     }
 }
 
+/* With its memory, and not in a function of the host's. */
+static gh_status check_use(const gh_exchange *x, const char *call,
+                           gh_error *err)
+{
+    return gh_exchange_is_suspended(x)
+               ? gh_fail(err, GH_ERR_STATE,
+                         "%s: the exchange is suspended: call "
+                         "gh_exchange_resume first",
+                         call)
+               : gh_check_outside(gh_exchange_is_free(x), call, err);
+}
+
 gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
                                  gh_error *err)
 {
@@ -206,8 +218,7 @@ gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
                        "gh_exchange_all_to_all: %s is NULL",
                        x == NULL ? "x" : "op");
     }
-    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_all_to_all",
-                              err);
+    status = check_use(x, "gh_exchange_all_to_all", err);
     if (status != GH_OK) {
         return status;
     }
@@ -246,8 +257,7 @@ gh_status gh_exchange_release_window(gh_exchange *x, void *stream,
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_release_window: x is NULL");
     }
-    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_release_window",
-                              err);
+    status = check_use(x, "gh_exchange_release_window", err);
     if (status != GH_OK) {
         return status;
     }
@@ -265,7 +275,7 @@ gh_status gh_exchange_wait(gh_exchange *x, void *stream, gh_error *err)
     if (x == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "gh_exchange_wait: x is NULL");
     }
-    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_wait", err);
+    status = check_use(x, "gh_exchange_wait", err);
     if (status != GH_OK) {
         return status;
     }
@@ -275,6 +285,48 @@ gh_status gh_exchange_wait(gh_exchange *x, void *stream, gh_error *err)
                            "gh_exchange_wait: the stream is capturing: wait "
                            "after the capture has ended")
                  : gh_exchange_await(x, stream, err);
+    gh_device_leave(gh_exchange_device(x), before);
+    return status;
+}
+
+gh_status gh_exchange_suspend(gh_exchange *x, void *stream, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    if (x == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_exchange_suspend: x is NULL");
+    }
+    status = check_use(x, "gh_exchange_suspend", err);
+    if (status != GH_OK) {
+        return status;
+    }
+    before = gh_device_enter(gh_exchange_device(x));
+    status = gh_exchange_give(x, stream, err);
+    gh_device_leave(gh_exchange_device(x), before);
+    return status;
+}
+
+gh_status gh_exchange_resume(gh_exchange *x, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    if (x == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_exchange_resume: x is NULL");
+    }
+    status = gh_check_outside(gh_exchange_is_free(x), "gh_exchange_resume",
+                              err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (!gh_exchange_is_suspended(x)) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_exchange_resume: the exchange is not suspended: "
+                       "call gh_exchange_suspend first");
+    }
+    before = gh_device_enter(gh_exchange_device(x));
+    status = gh_exchange_take(x, err);
     gh_device_leave(gh_exchange_device(x), before);
     return status;
 }

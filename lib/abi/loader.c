@@ -88,6 +88,8 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .stash_suspend = gh_stash_suspend,
         .stash_resume = gh_stash_resume,
         .words_compare = gh_words_compare,
+        .exchange_suspend = gh_exchange_suspend,
+        .exchange_resume = gh_exchange_resume,
     };
 
     if (api_p == NULL) {

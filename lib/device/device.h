@@ -90,6 +90,9 @@ gh_status gh_device_reserve(struct gh_device *dev, uint64_t bytes,
 void gh_device_unreserve(struct gh_device *dev, void *address, uint64_t bytes);
 gh_status gh_device_map(struct gh_device *dev, void *address, uint64_t bytes,
                         gh_error *err);
+/* Lets another device of the process use what is mapped there. */
+gh_status gh_device_allow(struct gh_device *dev, void *address, uint64_t bytes,
+                          int ordinal, gh_error *err);
 /* What gh_device_map() has mapped.  No work uses it: the driver does not
  * wait. */
 gh_status gh_device_unmap(struct gh_device *dev, void *address, uint64_t bytes,

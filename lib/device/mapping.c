@@ -93,6 +93,18 @@ gh_status gh_device_map(struct gh_device *dev, void *address, uint64_t bytes,
     return status;
 }
 
+gh_status gh_device_allow(struct gh_device *dev, void *address, uint64_t bytes,
+                          int ordinal, gh_error *err)
+{
+    const CUmemAccessDesc access = {
+        { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal },
+        CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    };
+
+    return gh_device_call(dev, err, cuMemSetAccess,
+                          ((uintptr_t)address, bytes, &access, 1));
+}
+
 gh_status gh_device_unmap(struct gh_device *dev, void *address, uint64_t bytes,
                           gh_error *err)
 {

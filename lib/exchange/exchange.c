@@ -12,14 +12,11 @@
 #include "exchange/exchange.h"
 
 #include "base/error.h"
+#include "comm/where.h"
 #include "exchange/state.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The unit in which a driver makes allocations.  A shared handle covers a whole
- * allocation. */
-#define UNIT (UINT64_C(2) << 20)
 
 /* By gh_exchange_kind; AUTO has none of its own. */
 static const struct gh_exchange_ops *const kinds[] = {
@@ -73,44 +70,6 @@ static gh_status make_lanes(gh_exchange *x, gh_error *err)
                            : status;
 }
 
-/* Whether an allocation holds the host's window: what others write behind its
- * end would be memory of somebody else.  Only of what cuMemAlloc has made is it
- * known where that is. */
-static gh_status check_window(const gh_exchange *x, gh_error *err)
-{
-    const uint64_t bytes = x->desc.window_bytes;
-    struct gh_shared_memory memory;
-
-    if (gh_device_share(x->dev, x->window, &memory, NULL) == GH_OK &&
-        bytes > memory.room) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_exchange_desc.window_bytes is %llu, and the "
-                       "allocation of gh_exchange_desc.window ends after %llu: "
-                       "lend more memory, or say fewer bytes",
-                       (unsigned long long)bytes,
-                       (unsigned long long)memory.room);
-    }
-    return GH_OK;
-}
-
-static gh_status make_window(gh_exchange *x, gh_error *err)
-{
-    const uint64_t bytes = x->desc.window_bytes;
-
-    x->window = x->desc.window;
-    if (x->window != NULL) {
-        return check_window(x, err);
-    }
-    if (bytes > UINT64_MAX - UNIT) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_exchange_desc.window_bytes is %llu",
-                       (unsigned long long)bytes);
-    }
-    x->window_ours = true;
-    return gh_device_alloc(x->dev, (bytes / UNIT + 1) * UNIT,
-                           &x->window, err);
-}
-
 static gh_status find_nccl(gh_exchange *x, gh_error *err)
 {
     gh_status status;
@@ -136,7 +95,7 @@ static gh_status make_side(gh_exchange *x, gh_error *err)
         status = gh_device_sends_create(x->blocks_ended, &x->sends, err);
     }
     if (status == GH_OK) {
-        status = make_window(x, err);
+        status = gh_window_make(x, false, err);
     }
     return status == GH_OK ? find_nccl(x, err) : status;
 }
@@ -159,10 +118,10 @@ static gh_status meet(gh_exchange *x, gh_error *err)
                         &x->log, &x->comm, err);
 }
 
-/* Words of a rank that are compared, and with its status, its window and its
- * number. */
+/* Words of a rank that are compared, and with its status, its window, its
+ * process and its number. */
 #define COMPARED 6u
-#define SETTINGS (COMPARED + 3)
+#define SETTINGS (COMPARED + 4)
 
 /* Another version of the library may have more kinds. */
 static const char *word_of(uint64_t kind)
@@ -197,14 +156,16 @@ static gh_status fail_to_agree(uint32_t word, uint64_t first, uint64_t theirs,
                    (unsigned long long)theirs, rank);
 }
 
+/* *handles_p: some ranks would reach each other by handles. */
 static gh_status compare(gh_exchange *x,
                          const struct gh_exchange_options *options,
-                         gh_status own, gh_error *err)
+                         gh_status own, bool *handles_p, gh_error *err)
 {
     const uint64_t mine[] = { options->kind,        x->n,
                               x->desc.comm != NULL, x->desc.flags,
                               options->measures,    options->small_bytes,
-                              x->desc.window_bytes, x->rank };
+                              x->desc.window_bytes, gh_where_process(),
+                              x->rank };
     const uint64_t *all;
     gh_status status = gh_exchange_gather(x, own, mine, SETTINGS, &all, err);
 
@@ -216,6 +177,7 @@ static gh_status compare(gh_exchange *x,
         const uint64_t *theirs = all + (size_t)i * SETTINGS + 1;
 
         x->peers[i].window_bytes = theirs[COMPARED];
+        *handles_p |= theirs[COMPARED + 1] != all[1 + COMPARED + 1];
         for (uint32_t w = 0; w < COMPARED; w++) {
             if (theirs[w] != all[1 + w]) {
                 return fail_to_agree(w, all[1 + w], theirs[w], i, err);
@@ -231,7 +193,8 @@ static gh_status decide(gh_exchange *x,
 {
     const gh_exchange_kind kind = options->kind;
     struct gh_not_reached not;
-    gh_status status = compare(x, options, own, err);
+    bool by_handles = (x->desc.flags & GH_EXCHANGE_IPC) != 0;
+    gh_status status = compare(x, options, own, &by_handles, err);
 
     if (status != GH_OK) {
         return status;
@@ -246,8 +209,9 @@ static gh_status decide(gh_exchange *x,
                        "up to %u: take kind auto, copy or nccl",
                        x->n, GH_SENDS_A_LAUNCH);
     }
+    own = by_handles ? gh_window_make(x, true, err) : GH_OK;
     x->exposed = true;
-    status = gh_exchange_reach(x, GH_OK, &not, err);
+    status = gh_exchange_reach(x, own, &not, err);
     if (status != GH_OK) {
         return status;
     }
@@ -406,7 +370,7 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
     gh_device_event_destroy(x->dev, x->ended);
     if (parted) {
         gh_device_free(x->dev, x->flags);
-        gh_device_free(x->dev, x->window_ours ? x->window : NULL);
+        gh_window_free(x);
     }
     gh_device_host_free(x->dev, x->seen);
     if (gh_device_is_stuck(x->dev)) {

@@ -49,4 +49,8 @@ gh_status gh_exchange_issue_release(gh_exchange *x, void *stream,
                                     gh_error *err);
 gh_status gh_exchange_await(gh_exchange *x, void *stream, gh_error *err);
 
+bool gh_exchange_is_suspended(const gh_exchange *x);
+gh_status gh_exchange_give(gh_exchange *x, void *stream, gh_error *err);
+gh_status gh_exchange_take(gh_exchange *x, gh_error *err);
+
 #endif

@@ -76,6 +76,9 @@ static void *find(gh_exchange *x, const struct location *mine,
         peer->reach = GH_REACH_DIRECT;
         gh_device_reach(x->dev, (int)theirs->ordinal,
                         (void *)(uintptr_t)theirs->context, &can, why);
+        if (can && which == 1) {
+            can = gh_window_allow(x, peer, why) == GH_OK;
+        }
         return can ? (void *)(uintptr_t)theirs->address : NULL;
     }
     if (theirs->machine != mine->machine || !theirs->shared ||

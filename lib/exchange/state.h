@@ -131,6 +131,9 @@ struct gh_exchange {
 
     void *window;
     bool window_ours;
+    uint64_t window_room; /* what is mapped at addresses that are reserved; 0:
+                             it is no such memory */
+    bool mapped, suspended;
     struct gh_peer *peers;
 
     void *flags; /* GH_FLAGS rows */
@@ -161,6 +164,16 @@ struct gh_exchange {
     gh_error why;
     struct gh_gate gate;
 };
+
+/* window.c: memory for the window, of cuMemAlloc or, if the host is to suspend
+ * it and the device can, mapped.  None that others open by handles is mapped. */
+gh_status gh_window_make(gh_exchange *x, bool by_handles, gh_error *err);
+void gh_window_free(gh_exchange *x);
+/* For the devices of this process that write into it. */
+gh_status gh_window_map(gh_exchange *x, gh_error *err);
+gh_status gh_window_allow(gh_exchange *x, const struct gh_peer *peer,
+                          gh_error *err);
+void gh_window_unmap(gh_exchange *x);
 
 /* reach.c: finds out together with all ranks whether all reach each other, and
  * which two do not. */

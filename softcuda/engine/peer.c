@@ -4,7 +4,8 @@
  * A context asks for each context that its kernels want to reach, and only for
  * its own direction.  A handle that is opened reaches its allocation without
  * asking.  Copies between devices need no permission, because a driver takes
- * them through the host if necessary.
+ * them through the host if necessary.  Mapped memory is reached by the devices
+ * that were given access to it, and by no other, in copies too.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,7 +19,7 @@ static bool reaches[SOFT_MAX_DEVICES][SOFT_MAX_DEVICES];
 bool peer_reaches(CUcontext from, const struct alloc *to)
 {
     return from == to->ctx || from == NULL ||
-           reaches[from->device][to->ctx->device] ||
+           (to->backing == NULL && reaches[from->device][to->ctx->device]) ||
            (to->shared >> from->device & 1) != 0;
 }
 

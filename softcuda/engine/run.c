@@ -109,7 +109,8 @@ static void touch_range(struct sink *sink, const void *address, size_t bytes,
     }
     sink->bytes += bytes;
     alloc = alloc_find(address, bytes);
-    if (alloc == NULL || alloc->no_access) {
+    if (alloc == NULL || alloc->no_access ||
+        (alloc->backing != NULL && !peer_reaches(sink->ctx, alloc))) {
         sink->bad |= unmapped_use(address, bytes, sink->op) ||
                      (!pageable_too && !soft.set.pageable);
     } else {

@@ -64,6 +64,14 @@ suspends "overlapped exchanges" -- --suspend 26 --model moe --ranks 2 --ep 2 \
     --compare eager,overlap+graph,overlap+graph+offload+delay \
     --offload qkv_linear,core_attn,attn_proj
 
+suspends "windows of exchanges" -- --suspend 29 --model moe --ranks 2 --ep 2 \
+    --exchange copy
+[ "$(value exchange_given_bytes)" -gt 0 ]
+ok $? "windows of exchanges: they were given back"
+suspends "windows of overlapped exchanges" -- --suspend 26 --model moe \
+    --ranks 2 --ep 2 --exchange auto \
+    --compare eager,overlap+graph,overlap+graph+offload+delay \
+    --offload qkv_linear,core_attn,attn_proj
 suspends "a stash" GRAPHHOOKS_GRANULARITY=chunk -- --suspend 27 --model moe \
     --ranks 2 --ep 2 --stash 200% --sync-free
 suspends "all together" GRAPHHOOKS_GRANULARITY=chunk -- --suspend 28 \

@@ -12,7 +12,8 @@ exchange_programs = \
 	tests/exchange/exchange.t \
 	tests/exchange/faults.t \
 	tests/exchange/parting.t \
-	tests/exchange/refused.t
+	tests/exchange/refused.t \
+	tests/exchange/suspend.t
 test_programs += $(exchange_programs)
 
 tests_exchange_exchange_t_LDADD = libtrader.la
@@ -20,3 +21,4 @@ tests_exchange_drops_t_LDADD = libtrader.la
 tests_exchange_faults_t_LDADD = libtrader.la
 tests_exchange_parting_t_LDADD = libtrader.la
 tests_exchange_refused_t_LDADD = libtrader.la
+tests_exchange_suspend_t_LDADD = libtrader.la

@@ -19,6 +19,7 @@ struct nccl nccl;
 static bool soft = true;
 static softcuda_configure_fn *configure;
 static softcuda_races_fn *races;
+static softcuda_unmapped_fn *unmapped;
 static softnccl_reports_fn *reports;
 static softnccl_forget_fn *forget;
 static softnccl_count_fn *count;
@@ -74,6 +75,7 @@ static bool open_soft(int *status_p)
     }
     find(drv.library, "softcuda_configure", &configure);
     find(drv.library, "softcuda_races", &races);
+    find(drv.library, "softcuda_unmapped", &unmapped);
     find(drv.library, "softcuda_count", &device_count);
     find(drv.library, "softcuda_calls", &calls);
     find(drv.library, "softcuda_clock", &now);
@@ -199,6 +201,11 @@ void soft_is_clean(const char *name)
 uint64_t soft_races(void)
 {
     return soft ? races(0, NULL) : 0;
+}
+
+uint64_t soft_unmapped(void)
+{
+    return unmapped(0, NULL);
 }
 
 uint64_t soft_reports(void)

@@ -121,6 +121,7 @@ void fetch(struct rank *r, CUstream stream, void *to, CUdeviceptr from,
 /* The software device's and softnccl's findings; the i-th text, or "". */
 uint64_t soft_communicators(void); /* of all ranks, not yet destroyed */
 uint64_t soft_races(void);
+uint64_t soft_unmapped(void);
 uint64_t soft_reports(void);
 const char *soft_report(uint64_t i);
 bool soft_reported(const char *part);

@@ -235,6 +235,8 @@ static void write_mode(struct json *json, const struct options *options,
                   report_exchange_kind(result->exchange.kind));
         json_count(json, "exchange_copy_bytes", result->exchange.copied_bytes);
         json_count(json, "exchange_nccl_bytes", result->exchange.nccl_bytes);
+        json_count(json, "exchange_given_bytes",
+                   result->exchange.given_bytes);
         json_count(json, "exchange_kernel_calls",
                    result->exchange.kernel_calls);
     }

@@ -125,6 +125,7 @@ static gh_status create(struct exchanger *exchanger, gh_error *err)
     const struct comm *comm = &options->ranks->experts;
     const gh_exchange_desc desc = {
         .struct_size = sizeof(desc),
+        .flags = options->suspend != 0 ? GH_EXCHANGE_SUSPENDS : 0,
         .rank = (uint32_t)comm->rank,
         .n_ranks = (uint32_t)comm->n,
         .window_bytes = EXCHANGER_PARTS * exchanger->part_bytes,
@@ -181,7 +182,40 @@ int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
     exchange->carry = carry;
     exchange->wait = wait_for;
     exchange->user = exchanger;
+    trainer->exchanger = exchanger;
     return 0;
+}
+
+static bool stays(const struct exchanger *exchanger)
+{
+    gh_exchange_stats stats = { .struct_size = sizeof(stats) };
+
+    return exchanger == NULL ||
+           exchanger->library.gh->exchange_get_stats(exchanger->x, &stats,
+                                                     NULL) != GH_OK ||
+           stats.peers_ipc != 0;
+}
+
+int exchanger_suspend(struct exchanger *exchanger)
+{
+    gh_error err = { "" };
+
+    return stays(exchanger) ||
+                   exchanger->library.gh->exchange_suspend(
+                       exchanger->x, exchanger->trainer->streams[0], &err) ==
+                       GH_OK
+               ? 0
+               : fail(exchanger, "gh_exchange_suspend", &err);
+}
+
+int exchanger_resume(struct exchanger *exchanger)
+{
+    gh_error err = { "" };
+
+    return stays(exchanger) || exchanger->library.gh->exchange_resume(
+                                   exchanger->x, &err) == GH_OK
+               ? 0
+               : fail(exchanger, "gh_exchange_resume", &err);
 }
 
 void exchanger_let_go(struct exchanger *exchanger)

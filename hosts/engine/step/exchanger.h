@@ -35,6 +35,11 @@ struct exchanger {
  * one sentence.  In both cases exchanger_close() frees it. */
 int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
                    enum mode mode, char *error, size_t error_bytes);
+/* With options.suspend: gives the memory of the window back, or takes it.
+ * Nothing is in flight, and all ranks call it.  A window that other processes
+ * have opened stays.  NULL is allowed.  Returns 0, or -1: dev->error. */
+int exchanger_suspend(struct exchanger *exchanger);
+int exchanger_resume(struct exchanger *exchanger);
 /* Called when a rank has failed: ends what waits for the others on the
  * trainer's stream, within --limit seconds. */
 void exchanger_let_go(struct exchanger *exchanger);

@@ -236,7 +236,7 @@ static int open_session(struct host *host, enum mode mode, bool dry,
 static int check_library(struct host *host)
 {
     if (host->trainer->options->suspend != 0 &&
-        !GH_HAS(host->gh, gh_api, stash_resume)) {
+        !GH_HAS(host->gh, gh_api, exchange_resume)) {
         snprintf(host->error, sizeof(host->error),
                  "--library %s: it has no gh_session_suspend, which --suspend "
                  "needs; take 0.6 or later",

@@ -6,6 +6,7 @@
  */
 #include "step/host.h"
 
+#include "step/exchanger.h"
 #include "step/ranks.h"
 #include "step/stasher.h"
 
@@ -48,7 +49,8 @@ int host_rest(struct host *host, bool step_ended)
     if (status != GH_OK) {
         return host_fail(host, "gh_session_suspend", status, &err);
     }
-    if (stasher_suspend(host->trainer->stasher) != 0) {
+    if (stasher_suspend(host->trainer->stasher) != 0 ||
+        exchanger_suspend(host->trainer->exchanger) != 0) {
         return -1;
     }
     (void)host->gh->memory_get_stats(host->session, &stats, NULL);
@@ -56,7 +58,8 @@ int host_rest(struct host *host, bool step_ended)
     if (options->ranks != NULL && ranks_barrier(options->ranks) != 0) {
         return -1;
     }
-    if (stasher_resume(host->trainer->stasher) != 0) {
+    if (stasher_resume(host->trainer->stasher) != 0 ||
+        exchanger_resume(host->trainer->exchanger) != 0) {
         return -1;
     }
     status = host->gh->session_resume(host->session, &err);

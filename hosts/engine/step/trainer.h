@@ -16,6 +16,7 @@
 
 struct host;
 struct pipeline;
+struct exchanger;
 struct stasher;
 
 /* A microbatch under way in a step. */
@@ -80,6 +81,7 @@ struct trainer {
 
     struct pipeline *pipeline; /* NULL: there is one stage */
     struct host *host; /* in graph mode */
+    struct exchanger *exchanger; /* NULL: the engine itself exchanges */
     struct stasher *stasher; /* NULL: the sets keep all rows */
     bool stashes;     /* passes of the current step push rows and pop them */
     bool takes_spare; /* it runs without the library, and with sets that keep

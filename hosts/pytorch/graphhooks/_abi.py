@@ -681,6 +681,7 @@ class gh_overlap_stats(Structure):
 # ---- exchange.h ------------------------------------------------------------
 
 GH_EXCHANGE_IPC = 1 << 0
+GH_EXCHANGE_SUSPENDS = 1 << 1
 
 EXCHANGE_ABORT_FN = CFUNCTYPE(None, c_void_p)
 
@@ -760,6 +761,8 @@ class gh_exchange_stats(Structure):
         ("kernel_calls", c_uint64),
         ("small_bytes", c_uint64),
         ("batches", c_uint64),
+        ("suspends", c_uint64),
+        ("given_bytes", c_uint64),
     ]
 
 
@@ -986,6 +989,8 @@ class gh_api(Structure):
                 c_uint32, POINTER(c_void_p), POINTER(c_uint64), c_uint32
             ),
         ),
+        ("exchange_suspend", _call(_exchange, c_void_p)),
+        ("exchange_resume", _call(_exchange)),
     ]
 
 

@@ -29,7 +29,7 @@
     slot(stash_end_step) slot(stash_get_stats) \
     slot(session_suspend) slot(session_resume) slot(memory_get_stats) \
     slot(stash_suspend) slot(stash_resume) \
-    slot(words_compare)
+    slot(words_compare) slot(exchange_suspend) slot(exchange_resume)
 
 static void test_the_table(void)
 {
