@@ -1,4 +1,4 @@
-# ax_gh_flags.m4 - warnings, hidden symbols, -Werror and sanitizers.
+# ax_gh_flags.m4 - warnings, hidden symbols, hardening, -Werror and sanitizers.
 # SPDX-License-Identifier: Apache-2.0
 #
 # Sets GH_CFLAGS and GH_LDFLAGS, which Makefile.am puts into AM_CFLAGS and
@@ -19,6 +19,32 @@ AC_DEFUN([AX_GH_FLAGS], [
       CFLAGS="$gh_save"])
     AS_IF([test "x$AS_TR_SH([gh_cv_cc_]gh_flag)" = xyes],
           [GH_CFLAGS="$GH_CFLAGS gh_flag"])
+  ])
+
+  # Against overruns of the stack, and writes to tables of addresses.
+  m4_foreach_w([gh_flag], [-fstack-protector-strong], [
+    AC_CACHE_CHECK([whether $CC takes gh_flag],
+                   AS_TR_SH([gh_cv_cc_]gh_flag), [
+      gh_save="$CFLAGS"
+      CFLAGS="$CFLAGS -Werror gh_flag"
+      AC_LINK_IFELSE([AC_LANG_PROGRAM()],
+                     [AS_TR_SH([gh_cv_cc_]gh_flag)=yes],
+                     [AS_TR_SH([gh_cv_cc_]gh_flag)=no])
+      CFLAGS="$gh_save"])
+    AS_IF([test "x$AS_TR_SH([gh_cv_cc_]gh_flag)" = xyes],
+          [GH_CFLAGS="$GH_CFLAGS gh_flag"])
+  ])
+  m4_foreach_w([gh_flag], [-Wl,-z,relro -Wl,-z,now], [
+    AC_CACHE_CHECK([whether $CC links with gh_flag],
+                   AS_TR_SH([gh_cv_ld_]gh_flag), [
+      gh_save="$LDFLAGS"
+      LDFLAGS="$LDFLAGS gh_flag"
+      AC_LINK_IFELSE([AC_LANG_PROGRAM()],
+                     [AS_TR_SH([gh_cv_ld_]gh_flag)=yes],
+                     [AS_TR_SH([gh_cv_ld_]gh_flag)=no])
+      LDFLAGS="$gh_save"])
+    AS_IF([test "x$AS_TR_SH([gh_cv_ld_]gh_flag)" = xyes],
+          [GH_LDFLAGS="$GH_LDFLAGS gh_flag"])
   ])
 
   AC_ARG_ENABLE([werror],

@@ -12,6 +12,7 @@ abi_scripts = \
 	tests/abi/consumer.t \
 	tests/abi/dist.t \
 	tests/abi/docs.t \
+	tests/abi/hardened.t \
 	tests/abi/headers.t \
 	tests/abi/hello.t \
 	tests/abi/layers.t \
