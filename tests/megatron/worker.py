@@ -245,9 +245,9 @@ def with_a_hook_on_one() -> dict:
 class Killed(training.Tokens):
     """On the last rank, in the third step."""
 
-    def __init__(self):
+    def __init__(self, left: int = 10):
         super().__init__()
-        self._left = 10 if torch.distributed.get_rank() == 3 else -1
+        self._left = left if torch.distributed.get_rank() == 3 else -1
 
     def __next__(self):
         self._left -= 1
@@ -256,11 +256,17 @@ class Killed(training.Tokens):
         return super().__next__()
 
 
-def killed() -> dict:
-    """What the others end with, and after how long."""
-    training.divide(**PIPELINE, **TENSOR)
-    two = training.Training("dense", "", data=Killed, **TENSOR)
+def ended(divided, kind, scope, stops=False, data=training.Tokens,
+          **how) -> dict:
+    """What the others end with, and after how long.  `stops`: the last rank
+    hangs between its embedding and its layers."""
+    os.environ["GRAPHHOOKS_TIMEOUT"] = "6"
+    training.divide(**divided)
+    two = training.Training(kind, scope, data=data, **how)
     two.steps([4, 4])
+    if stops and torch.distributed.get_rank() == 1:
+        two.core.decoder.register_forward_pre_hook(
+            lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
     began = time.monotonic()
     try:
         two.steps([4])
@@ -365,7 +371,16 @@ CASES = {
         "overlap of contexts, delayed weights": lambda: of_several_sizes(
             EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
             delay_wgrad_compute=True, **OVERLAP)},
-    "killed": {"killed": killed},
+    "killed": {"killed": lambda: ended(
+        {**PIPELINE, **TENSOR}, "dense", "", data=Killed, **TENSOR)},
+    "killed, interleaved": {"killed, interleaved": lambda: ended(
+        {**CHUNKS, **TENSOR}, "dense", "attn", data=lambda: Killed(11),
+        **TENSOR)},
+    "killed, overlap": {"killed, overlap": lambda: ended(
+        {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, data=lambda: Killed(11),
+        **OVERLAP)},
+    "stopped": {"stopped": lambda: ended(
+        TENSOR, "dense", "", stops=True, **TENSOR)},
     "order": {
         **{f"order {word}": lambda word=word: trained(
             EXPERTS, "moe", EXCHANGING, [3, 4] * 3, attach={"overlap": word},
