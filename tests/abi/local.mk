@@ -9,6 +9,7 @@ abi_programs = \
 	tests/abi/old-0.4.t \
 	tests/abi/old-0.5.t
 abi_scripts = \
+	tests/abi/abidiff.t \
 	tests/abi/consumer.t \
 	tests/abi/dist.t \
 	tests/abi/docs.t \
