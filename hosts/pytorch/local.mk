@@ -69,6 +69,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/base/__init__.py \
 	hosts/pytorch/graphhooks/torch/base/comparisons.py \
 	hosts/pytorch/graphhooks/torch/base/gathered.py \
+	hosts/pytorch/graphhooks/torch/base/layouts.py \
 	hosts/pytorch/graphhooks/torch/base/memory.py \
 	hosts/pytorch/graphhooks/torch/base/names.py \
 	hosts/pytorch/graphhooks/torch/base/notices.py \
@@ -158,6 +159,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/step/reached_inputs.py \
 	hosts/pytorch/graphhooks/torch/step/replay.py \
 	hosts/pytorch/graphhooks/torch/step/segment.py \
+	hosts/pytorch/graphhooks/torch/step/shared_dicts.py \
 	hosts/pytorch/graphhooks/torch/step/eligibility.py \
 	hosts/pytorch/graphhooks/torch/step/forward_wrapper.py \
 	hosts/pytorch/graphhooks/torch/step/verify.py \

@@ -71,6 +71,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_sentences.py \
 	tests/torch/attach/test_settings.py \
 	tests/torch/attach/test_sharded.py \
+	tests/torch/attach/test_shared_dicts.py \
 	tests/torch/attach/test_snapshot.py \
 	tests/torch/attach/test_softpool.py \
 	tests/torch/attach/test_stack.py \

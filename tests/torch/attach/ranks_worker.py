@@ -167,14 +167,16 @@ class Sequence(Block):
 
 
 class Given(Model):
-    """Gives its layers a bias, dense but on ranks of `holes`."""
+    """Gives its layers a bias, whose elements share memory on ranks of
+    `overlaps`."""
 
-    holes = ()
+    overlaps = ()
 
     def run_layers(self, x):
         bias = torch.linspace(0, 1, WIDTH, device=x.device)
-        bias = bias.expand(x.shape).repeat(1, 1, 2)[..., :x.shape[-1]]
-        if dist.get_rank() not in self.holes:
+        bias = bias.repeat(sum(x.shape[:2])).as_strided(
+            x.shape, (WIDTH, WIDTH, 1))
+        if dist.get_rank() not in self.overlaps:
             bias = bias.contiguous()
         for layer in self.layers:
             x = layer(x, bias)
@@ -684,8 +686,8 @@ CASES = {
         plainly, make=Iterating, model=Filled, packed=FILLED),
     "a backward that one cannot run again": lambda: _of_backward(
         lambda run: run.steps((1, 1, 1, 1)), Keeping),
-    "an argument with holes on one": lambda: trained(
-        plainly, model=type("Holes", (Given,), {"holes": (1,)})),
+    "an argument with overlaps on one": lambda: trained(
+        plainly, model=type("Overlaps", (Given,), {"overlaps": (1,)})),
     "a recording fails on one": lambda: trained(plainly,
                                                 before=_fails_on_one),
     "a backward's recording fails on one": _of_backward,

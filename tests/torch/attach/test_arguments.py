@@ -999,6 +999,74 @@ def test_an_expanded_slice_has_holes(pair):
     class Slices(Shares):
         more = 1
 
-    run = pair(lambda r: r.steps(), make=Masked, model=Slices, replays=False,
-               eager=["input"])
-    assert "x.contiguous()" in run.attached.explain()
+    pair(lambda r: r.steps(), make=Masked, model=Slices, verify="always")
+
+
+class Part(Block):
+    """Is given its part of what is interleaved for all layers."""
+
+    def forward(self, x, part):
+        return super().forward(x + part @ self.mlp.down.weight[:, :WIDTH])
+
+
+class Interleaved(Model):
+    between = WIDTH  # columns of the next part
+
+    def __init__(self, make):
+        super().__init__(make)
+        self.parts = nn.Linear(WIDTH, LAYERS * (WIDTH + self.between))
+
+    def run_layers(self, x):
+        parts = self.parts(x).unflatten(-1, (LAYERS, -1))
+        for i, layer in enumerate(self.layers):
+            x = layer(x, parts[:, :, i, :WIDTH])
+        return x
+
+
+class Near(Interleaved):
+    """A part whose memory is mostly its own."""
+
+    def run_layers(self, x):
+        parts = self.parts(x).unflatten(-1, (LAYERS, -1))
+        for i, layer in enumerate(self.layers):
+            x = layer(x, parts[:, :, i].contiguous()[..., :WIDTH])
+        return x
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("model, wide", [(Interleaved, True), (Near, False)])
+def test_a_part_of_something_larger(pair, grain, model, wide):
+    """It is read where it lies; or closed up, where that is not mostly its
+    own memory."""
+    run = pair(lambda r: r.steps(), grain=grain, make=Part, model=model,
+               apart="no variable" if grain == "chunk" else None,
+               verify="always")
+    if grain == "layer":
+        for bank in run.attached.banks.all.values():
+            for signature in bank.of.values():
+                assert signature.wide == ((1,) if wide else ())
+
+
+def test_evaluation_of_a_part(pair):
+    def train(run):
+        for _ in range(4):
+            run.step(1)
+            run.model.eval()
+            with torch.no_grad():
+                run.loss()
+            run.model.train()
+
+    run = pair(train, make=Part, model=Interleaved, eval=True, eager=None)
+    assert run.attached.stats()["eval"]["replays"] > 0
+
+
+def test_who_reads_strides_of_a_part_is_found(pair):
+    """They are others where it has been closed up."""
+    class Strided(Part):
+        def forward(self, x, part):
+            return super().forward(x + part.stride(1), part)
+
+    pair(lambda r: r.steps(), make=Strided, model=Interleaved,
+         verify="off", replays=False,
+         refused="without what lies between, as graphs have it: give it "
+         r"x.contiguous\(\)")

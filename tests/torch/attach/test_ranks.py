@@ -34,7 +34,7 @@ TOGETHER = [*GRAINS, "dropout", "a sequence", "in flight", "too few slots",
             "checkpointed", "given", "offload", "an evaluation",
             "another batch", "a setting, everywhere", "hooks, everywhere",
             "verified", "verified in a chunk"]
-ON_ONE = ["an argument with holes on one", "a recording fails on one",
+ON_ONE = ["an argument with overlaps on one", "a recording fails on one",
           "a backward's recording fails on one",
           "a backward is refused on one", "counts on one",
           "a backward that one cannot run again",
@@ -151,7 +151,7 @@ def test_a_replay_asks_nobody(together, case):
 
 
 def test_an_argument_that_one_cannot_record_is_eager_on_both(together):
-    ranks = together("an argument with holes on one")
+    ranks = together("an argument with overlaps on one")
     are_equal(ranks)
     assert [found["replays"] for found in ranks] == [0, 0]
     assert set(ranks[0]["eager_calls"]) == {"warmup", "ranks"}

@@ -42,6 +42,7 @@ A folder imports from those after it in this list, and from none before it:
       eligibility.py        decides whether a graph can serve a call
       forward_wrapper.py    replaces a module's forward; puts it back
       collected.py          outputs of submodules that transformers collects
+      shared_dicts.py       dicts in which layers leave what others read
       chain.py              a run of layers that one graph covers
       reached_inputs.py     what later layers of a chunk are given besides
       replay.py             the node that stands in autograd's graph
@@ -102,6 +103,7 @@ A folder imports from those after it in this list, and from none before it:
       tensor_twins.py       tensors replaced by others of the same bits
     base/                   used by all folders above
       memory.py             captures and memory pools of torch
+      layouts.py            tensors with holes, as graphs are given them
       gathered.py           copies parameters that move, as FSDP2's, for graphs
       tree.py               finds the tensors in arguments and results
       names.py              finds the names that a function's code reads

@@ -145,14 +145,6 @@ def span_of(t: torch.Tensor) -> int:
     return 1 + sum([(n - 1) * s for n, s in zip(t.size(), t.stride())])
 
 
-def is_expanded(t: torch.Tensor) -> bool:
-    """Whether it is dense but for dimensions that repeat the same memory, as
-    those of a mask are that all heads share."""
-    kept = [(n, s) for n, s in zip(t.size(), t.stride()) if s]
-    return len(kept) < t.dim() and t.numel() > 0 and is_dense(
-        t.as_strided([n for n, _ in kept], [s for _, s in kept]))
-
-
 def is_dense(t: torch.Tensor) -> bool:
     """Whether a copy of numel elements is a copy of the tensor: not where they
     have the other sign in memory."""

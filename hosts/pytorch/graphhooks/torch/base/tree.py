@@ -79,6 +79,11 @@ class Passing(Unfit):
     thread beside has not drawn a random number in just that moment."""
 
 
+class Shared(Unfit):
+    """A dict that layers may share, as an argument that has not been expected
+    to be one."""
+
+
 def gather(value, tensors: list, key: list) -> None:
     """Appends the tensors of a value, and what else it is."""
     kind = type(value)
@@ -166,7 +171,8 @@ def _parts(value):
         raise Unfit(f"a {kind.__qualname__} goes into the layer or comes out "
                     "of it, a cache of keys and values for generation: train "
                     "with use_cache=False")
-    raise Unfit(f"a {kind.__module__}.{kind.__qualname__} goes into the "
+    unfit = Shared if isinstance(value, collections.UserDict) else Unfit
+    raise unfit(f"a {kind.__module__}.{kind.__qualname__} goes into the "
                 "layer or comes out of it; graphs know tensors, numbers, "
                 "texts, process groups, None, and tuples, lists, dicts "
                 "and dataclasses of them")

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import torch
 
+from ..base.layouts import WIDE, overlaps
 from ..base.memory import is_dense
 from ..base.tree import Unserved
-
-
-_WIDE = 4  # times a tensor's own elements, in what it lies over
 
 
 class Over:
@@ -37,7 +35,7 @@ class Over:
 
     def is_wide(self) -> bool:
         """As one row of many, whose memory is almost all of other rows."""
-        return self.span > _WIDE * self.size.numel()
+        return self.span > WIDE * self.size.numel()
 
     def copy(self, tensor):
         """Memory with the same numbers, or None where there is not enough:
@@ -54,16 +52,6 @@ class Over:
             return None
         laid.copy_(tensor)
         return memory
-
-
-def overlaps(tensor) -> bool:
-    """Whether some memory is of several elements."""
-    end = 0
-    for stride, n in sorted(zip(tensor.stride(), tensor.size())):
-        if n > 1 and stride <= end:
-            return True
-        end += (n - 1) * stride
-    return False
 
 
 def layout_of(grad):

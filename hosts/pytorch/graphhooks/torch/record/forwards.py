@@ -22,8 +22,10 @@ from .recording import (capture, closing, contents, found_in_buffers,
                         note_uses, play, refuse_many, static)
 
 
-def record(segment, signature, tensors, args, kwargs) -> Instance | None:
-    """Of a pass that is open; None: the modules are to run eagerly."""
+def record(segment, signature, read, tensors, args,
+           kwargs) -> Instance | None:
+    """Of a pass that is open, and reads these in the place of the caller's;
+    None: the modules are to run eagerly."""
     owner = segment.owner
     instance = Instance(signature)
     with closing(owner):
@@ -34,7 +36,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
         segment.parameters.sort(owner.uses.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
         instance.flight = owner.captures.at
-        instance.inputs = static(segment, tensors, owns=False)
+        instance.inputs = static(segment, read, owns=False)
         for inside, outside in zip(instance.inputs, tensors):
             inside.requires_grad_(outside.requires_grad)
         if not capture(segment, signature, 0, lambda: _run(

@@ -16,9 +16,10 @@ from torch.cuda import is_current_stream_capturing
 
 from ... import _abi
 from ..base import private, tree
-from ..base.memory import is_dense, is_expanded, tensor_at
+from ..base.layouts import is_laid_out, overlaps
+from ..base.memory import tensor_at
 from ..grad import contributions
-from ..grad.strides import copy_of, overlaps
+from ..grad.strides import copy_of
 from ..guard.attributes import refuse_set
 from ..guard.storage_addresses import lent
 from . import checkpoint
@@ -40,9 +41,9 @@ def why_not(segment, tensors):
             return ("a negated view goes into it: the sign is a bit beside "
                     "its memory, which is all that a graph reads; give it "
                     "x.resolve_neg()")
-        if not is_dense(tensor) and not is_expanded(tensor):
-            return ("a tensor with holes or overlaps goes into it, such as a "
-                    "slice of a larger one; give it x.contiguous()")
+        if not is_laid_out(tensor):
+            return ("a tensor with overlaps goes into it, as what unfold() "
+                    "returns; give it x.contiguous()")
         if tensor.device.index != segment.owner.device:
             return f"a tensor on {tensor.device} goes into it"
     return None

@@ -23,6 +23,7 @@ import re
 
 from ... import _abi
 from ..guard import calls
+from . import trial
 from .packed import remedy
 
 MOST = 8  # of them have graphs, where nobody says how many
@@ -74,9 +75,10 @@ class Signature:
 
     __slots__ = ("bank", "key", "words", "unfit", "refused", "warm",
                  "elsewhere", "calls", "takes_one", "broken", "serial",
-                 "is_another")
+                 "is_another", "wide")
 
-    def __init__(self, bank: Bank, key: list, words, unfit, is_another=False):
+    def __init__(self, bank: Bank, key: list, words, unfit, is_another=False,
+                 wide=()):
         self.bank = bank
         self.key = key
         self.words = words
@@ -87,6 +89,7 @@ class Signature:
         self.broken: str | None = None  # why its modules are no chain
         self.serial = 0  # of the forward that was recorded first
         self.is_another = is_another  # than that of its first call
+        self.wide = wide  # tensors that graphs are given closed up
         self.forget_calls()
 
     def know(self, calls: list, takes_one: list) -> None:
@@ -242,15 +245,16 @@ class Banks:
             words = calls.describe(segment.sites[0], key, args, kwargs)
         signature = bank.of[segment.index] = Signature(
             bank, list(key), words, segment.why_unfit(tensors),
-            known is not None)
+            known is not None, segment.wide_ones(tensors))
         return signature
 
-    def rename(self, segment, signature, key, args, kwargs) -> None:
+    def rename(self, segment, signature, tensors, key, args, kwargs) -> None:
         """The signature, of which nothing is recorded, is to be of other
         calls, and so is its bank if calls of this segment begin that."""
         bank = signature.bank
         begins = bank.key == hashed(signature.key)
         signature.key = list(key)
+        signature.wide = segment.wide_ones(tensors)
         if signature.words is not None:
             signature.words = calls.describe(segment.sites[0], key, args,
                                              kwargs)
@@ -262,6 +266,13 @@ class Banks:
             if bank.words:
                 bank.words = calls.describe(segment.sites[0], key, args,
                                             kwargs)
+
+    @staticmethod
+    def try_closed_up(site, given, closed):
+        """Runs it eagerly, and once more as a graph would be given slices of
+        larger tensors, without what lies between."""
+        return trial.run(site, given, closed, "a slice of a larger tensor "
+                         "without what lies between", "give it x.contiguous()")
 
     # ---- what is recorded -----------------------------------------------
 

@@ -1,5 +1,5 @@
 """Whether a module's result depends on how many packed sequences there is room
-for, seen before a graph has that much.
+for, or on how a tensor lies in memory, seen before a graph has it otherwise.
 
 Attention does not see sequences without tokens.  Another module may: a mean
 over sequences does, and so may a kernel that chooses its blocks by the
@@ -55,7 +55,11 @@ def is_fit(site) -> bool:
     return True
 
 
-def run(site, given, fixed, difference: str):
+_PACKED = ("leave the argument out of packed=, and out of what the layer "
+           "computes with, or attach without it")
+
+
+def run(site, given, fixed, difference: str, remedy: str = _PACKED):
     """The result of what the caller gave."""
     before = _drawn(site)
     apart = _Apart(site, *fixed)  # as it is before
@@ -65,7 +69,7 @@ def run(site, given, fixed, difference: str):
     before.put_back()
     try:
         why = _compare(site, result, [held[2] for held in apart.buffers],
-                       apart, difference)
+                       apart, difference, remedy)
     finally:
         after.put_back()
     if why is not None:
@@ -151,7 +155,8 @@ def _drawn(site):
     return all_numbers(site.segment.owner.captures.generators)
 
 
-def _compare(site, result, buffers, apart, difference: str) -> str | None:
+def _compare(site, result, buffers, apart, difference: str,
+             remedy: str = _PACKED) -> str | None:
     """Why it is another one, or the buffers are by now, where that is known
     without a wait."""
     owner = site.segment.owner
@@ -162,9 +167,8 @@ def _compare(site, result, buffers, apart, difference: str) -> str | None:
     except Exception as failure:  # whatever the module raises
         return (f"with {difference} it raises {type(failure).__name__}: "
                 f"{str(failure).partition(chr(10))[0]}")
-    why = (f"its result is another with {difference}, as graphs have it: "
-           "leave the argument out of packed=, and out of what the layer "
-           "computes with, or attach without it")
+    why = f"its result is another with {difference}, as graphs have it: " \
+        + remedy
     tensors, others, key, other_key = [], [], [], []
     try:
         tree.gather(result, tensors, key)

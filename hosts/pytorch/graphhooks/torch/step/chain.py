@@ -17,7 +17,7 @@ import torch
 from torch import is_grad_enabled
 
 from ...errors import Error
-from ..base import private, tree
+from ..base import layouts, private, tree
 from ..base.private import nodes_so_far, version_of
 from ..base.switches import autocast
 from ..grad import contributions
@@ -128,8 +128,8 @@ class Chain:
             self.reached.look()
             tensors = [*tensors]  # for more of them
         self._call = args, kwargs
-        result = self._run(site, args, kwargs)
         self._tensors = tensors
+        result = self._run(site, args, kwargs)
         self._results = [result]
         if len(self.segment.sites) > 1:
             self._watched = []
@@ -149,7 +149,7 @@ class Chain:
         versions = site.places.versions()
         with contextlib.nullcontext() if self.signature.serial \
                 else segment.owner.things.watching(False):
-            result = site.run(*args, **kwargs)
+            result = self._go(site, args, kwargs)
         if site.places.versions() != versions:
             segment.writes = True
             self._leave_traces.add(site.position)
@@ -159,6 +159,17 @@ class Chain:
         elif segment.draws is None:
             segment.draws = False
         return result
+
+    def _go(self, site, args, kwargs):
+        """Before a graph is given a tensor closed up that is tried."""
+        signature = self.signature
+        if not signature.wide or signature.serial:
+            return site.run(*args, **kwargs)
+        closed = dict(zip(map(id, self._tensors), layouts.close_up(
+            self._tensors, signature.wide)))
+        call = tree.form((args, kwargs), lambda t: tree.Place(0, id(t)))
+        return self.segment.owner.banks.try_closed_up(
+            site, (args, kwargs), tree.fill(call, (closed,)))
 
     def _watch_uses(self) -> None:
         """Of what went into the first module, when the last has returned; in
@@ -364,7 +375,8 @@ class Chain:
         if why is not None:
             self._break(why)
             return
-        segment.owner.banks.rename(segment, signature, key, args, kwargs)
+        segment.owner.banks.rename(segment, signature, tensors, key, args,
+                                   kwargs)
 
     def _is_given_other(self) -> bool:
         return [version_of(t) for t in self._tensors] != self._given

@@ -13,6 +13,7 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 from ..base import tree
 from ..base.private import (are_heard, current_device, is_in_mode,
                             is_transformed, keeps_parametrized)
+from . import shared_dicts
 
 
 def fit(segment, args, kwargs) -> tuple:
@@ -44,6 +45,12 @@ def fit(segment, args, kwargs) -> tuple:
         return None, None
     try:
         return segment.gather(segment.switches(), args, kwargs)
+    except tree.Shared as unfit:
+        if not shared_dicts.expect(segment, kwargs):
+            owner.count("input", segment.name, str(unfit))
+        else:
+            owner.count("warmup")
+        return None, None
     except tree.Unfit as unfit:
         owner.count("input", segment.name, str(unfit))
         return None, None

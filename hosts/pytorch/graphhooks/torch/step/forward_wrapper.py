@@ -14,7 +14,7 @@ from ..base import private
 from ..base.private import GLOBAL_HOOKS, are_heard, give_back, hooks_of
 from ..guard.storage_addresses import places_of
 from ..quantized import calls
-from . import collected
+from . import collected, shared_dicts
 from .reached_inputs import WORD
 
 
@@ -37,6 +37,7 @@ class Site:
         self.given = None  # what the caller gave, where graphs are given more
         self.tried: dict = {}  # names of arguments that were less, by rooms
         self.collected = collected.of(self)  # outputs of submodules
+        self.shares = False  # it is given dicts that layers share
         self.quantized = None  # what it is in regions of te.autocast
 
     def __call__(self, *args, **kwargs):
@@ -56,6 +57,11 @@ class Site:
         return self.enter(args, kwargs)
 
     def enter(self, args, kwargs):
+        if self.shares:
+            return shared_dicts.call(self, args, kwargs)
+        return self.enter_plain(args, kwargs)
+
+    def enter_plain(self, args, kwargs):
         if self.packed is not None:
             return self.packed.call(self, args, kwargs)
         return self.go(args, kwargs)
@@ -96,6 +102,11 @@ class Site:
         return self._plain(*args, **kwargs)
 
     def _plain(self, *args, **kwargs):
+        if shared_dicts.WORD in kwargs:
+            return shared_dicts.run(self._collect, args, kwargs)
+        return self._collect(*args, **kwargs)
+
+    def _collect(self, *args, **kwargs):
         if collected.WORD in kwargs:
             return self.collected.run(self.forward, args, kwargs)
         return self.forward(*args, **kwargs)

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from ..base import tree
-from ..base.memory import is_dense, is_expanded
+from ..base.layouts import is_laid_out
 from ..base.private import version_of
 
 WORD = "inputs of later layers"  # the argument, which no forward has
@@ -127,8 +127,7 @@ def _is_fit(value) -> bool:
     return tree.is_tensor(value) and value.is_cuda \
         and value.layout is torch.strided \
         and not (value.dtype.is_complex and tree.is_unfit_complex(value)) \
-        and not value.is_neg() \
-        and (is_dense(value) or is_expanded(value))
+        and is_laid_out(value)
 
 
 def _at(value, keys):

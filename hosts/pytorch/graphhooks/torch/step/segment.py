@@ -21,6 +21,7 @@ from torch.nn.utils import parametrize
 
 from ... import _abi
 from ..base import private, tree
+from ..base.layouts import close_up, wide_ones
 from ..base.names import package
 from ..base.notices import EAGER, REFUSED
 from ..base.private import (GLOBAL_HOOKS, are_heard, current_pass, hooks_of,
@@ -181,6 +182,13 @@ class Segment(WayBack):
             return "nothing in it is trained"
         return why
 
+    def wide_ones(self, tensors) -> tuple:
+        """Those that are closed up, of modules for which that is tried."""
+        if len(self.sites) > 1 or self.owner.ranks.size > 1 \
+                or self.sites[0].packed is not None:
+            return ()
+        return wide_ones(tensors)
+
     def leave_out(self, signature, why: str) -> None:
         """It is eager in that bank."""
         signature.refused = why
@@ -339,7 +347,9 @@ class Segment(WayBack):
         before = owner.verify.before(self) if self.due else None
         if self.unfinished:
             self.state = before_pass(self)
-        action = self.enter(0, tensors, microbatch, bank.number)
+        read = tensors if not signature.wide \
+            else close_up(tensors, signature.wide)
+        action = self.enter(0, read, microbatch, bank.number)
         if action == _REPLAYED:
             instance = self.instances[bank.number, self.decision.slot]
         elif action == _RECORD and is_anomaly_enabled():
@@ -348,7 +358,8 @@ class Segment(WayBack):
                         "every number, which a recording does not let it: "
                         "its graphs come once that is off")
         elif action == _RECORD:
-            instance = forwards.record(self, signature, tensors, args, kwargs)
+            instance = forwards.record(self, signature, read, tensors, args,
+                                       kwargs)
         else:
             if self.decision.reason == _abi.GH_REASON_BUSY:
                 self.busy = owner.steps, microbatch + 1

@@ -56,6 +56,10 @@ class Called(Planned):
         else:
             self.leave_out(signature, why)
 
+    def wide_ones(self, tensors) -> tuple:
+        """Indices of tensors that graphs are given closed up."""
+        return ()
+
     def learn(self, signature, site, tensors, args, kwargs):
         """The first call of its kind is eager, and so is its backward, to see
         how modules hang together and what is used elsewhere too."""
