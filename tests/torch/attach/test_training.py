@@ -6,7 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, LAYERS, SEGMENTS, Model, nn, torch
+from models import (COUNTS, GRAINS, LAYERS, SEGMENTS, WIDTH, Model, nn,
+                    torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -118,6 +119,25 @@ def test_an_optimizer_that_is_given_the_stack_later(pair, give):
                 give(run.optimizer, list(run.model.layers.parameters()))
 
     pair(train, before=before)
+
+
+@GRAIN
+def test_a_prompt_before_layers_that_are_not_trained(pair, grain):
+    """The optimizer has none of their parameters."""
+    class Prompted(Model):
+        def __init__(self, make):
+            super().__init__(make)
+            self.requires_grad_(False)
+            self.prompt = nn.Parameter(torch.zeros(4, WIDTH))
+
+        def run_layers(self, x):
+            prompt = self.prompt.expand(len(x), -1, -1)
+            return super().run_layers(torch.cat((prompt, x), 1))[:, 4:]
+
+    def before(run):
+        run.optimizer = torch.optim.AdamW([run.model.prompt], lr=1e-2)
+
+    pair(lambda r: r.steps(), grain=grain, before=before, model=Prompted)
 
 
 @GRAIN

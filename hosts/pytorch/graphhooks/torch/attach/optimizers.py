@@ -47,13 +47,15 @@ class Optimizers:
         count, ours = self._known.get(optimizer, (0, False))
         now = sum(len(group["params"]) for group in optimizer.param_groups)
         if now != count:  # some come later
-            known = {id(p) for s in self._owner.segments
-                     for p in s.parameters.all}
-            known |= {id(p) for layer in self._owner.layers
-                      for p in layer.module.parameters()}  # some came later
+            theirs = [p for s in self._owner.segments
+                      for p in s.parameters.all]
+            theirs += [p for layer in self._owner.layers
+                       for p in layer.module.parameters()]  # some came later
+            known = {*map(id, theirs)}
+            # Layers that are not trained lead to what is, such as a prompt.
             # What is no Parameter is an engine's copy of one, in fp32 or a
             # shard; of which one it does not say.
-            ours = not known or any(
+            ours = not any(p.requires_grad for p in theirs) or any(
                 id(p) in known or not isinstance(p, torch.nn.Parameter)
                 for group in optimizer.param_groups for p in group["params"])
             self._known[optimizer] = now, ours
