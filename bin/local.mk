@@ -54,3 +54,17 @@ graphhooks_conform_SOURCES = \
 	tests/plugin/models.c \
 	tests/plugin/models.h
 graphhooks_conform_LDADD = libtap.la libcore.la
+
+# ---- bash's completion, under the names of both commands -------------------
+
+EXTRA_DIST += bin/completion.bash
+completionsdir = $(datadir)/bash-completion/completions
+install-data-local:
+	$(MKDIR_P) $(DESTDIR)$(completionsdir)
+	$(INSTALL_DATA) $(srcdir)/bin/completion.bash \
+	    $(DESTDIR)$(completionsdir)/graphhooks
+	cd $(DESTDIR)$(completionsdir) && rm -f gh-engine && \
+	    $(LN_S) graphhooks gh-engine
+uninstall-local:
+	rm -f $(DESTDIR)$(completionsdir)/graphhooks \
+	    $(DESTDIR)$(completionsdir)/gh-engine

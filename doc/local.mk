@@ -27,6 +27,10 @@ dist_doc_DATA = \
 	doc/stash.md \
 	doc/verify.md \
 	doc/words.md
+dist_man_MANS = \
+	doc/gh-engine.1 \
+	doc/graphhooks-conform.1 \
+	doc/graphhooks.1
 modelsdir = $(docdir)/models
 dist_models_DATA = \
 	doc/megatron.md \
