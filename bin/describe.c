@@ -349,6 +349,9 @@ static const char *const top_fields[] = {
     "slot_bytes",
     "embedding_slot_bytes",
     "head_slot_bytes",
+    "input_bytes",
+    "stash_bytes",
+    "window_bytes",
     NULL,
 };
 
@@ -457,6 +460,12 @@ static gh_status read_top(const json_t *json, struct description *d,
         (status = read_slot_bytes(&top, "embedding_slot_bytes",
                                   &d->slots.embedding, err)) != GH_OK ||
         (status = read_slot_bytes(&top, "head_slot_bytes", &d->slots.head,
+                                  err)) != GH_OK ||
+        (status = read_slot_bytes(&top, "input_bytes", &d->memory.inputs,
+                                  err)) != GH_OK ||
+        (status = read_slot_bytes(&top, "stash_bytes", &d->memory.stash,
+                                  err)) != GH_OK ||
+        (status = read_slot_bytes(&top, "window_bytes", &d->memory.window,
                                   err)) != GH_OK ||
         (status = measured_read(&top, &d->measured, err)) != GH_OK ||
         (status = read_model(&top, &desc, err)) != GH_OK) {

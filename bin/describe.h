@@ -12,6 +12,7 @@
 
 #include "foresee.h"
 #include "measured.h"
+#include "memory.h"
 #include "orders.h"
 #include "pipeline.h"
 #include "plan/plan.h"
@@ -30,6 +31,7 @@ struct description {
     struct node_times *times;    /* one of each object in `layers` */
     const struct node_times **nodes; /* of each layer, one of those */
     struct slot_bytes slots;         /* that it has */
+    struct memory_sizes memory;      /* the same */
 };
 
 /* GH_ERR_UNSUPPORTED in a command that was built without a JSON parser. */

@@ -280,6 +280,28 @@ void foresee_print(const struct gh_plan *plan,
     free_foreseen(&f);
 }
 
+uint64_t foresee_rings(const struct gh_plan *plan,
+                       const struct foresight *foresight)
+{
+    uint64_t bytes = 0;
+    struct foreseen f;
+
+    if (count_groups(plan) == 0 || !foresee(plan, foresight, &f)) {
+        return 0;
+    }
+    for (uint32_t bit = 0; bit < GH_MODULE_COUNT; bit++) {
+        const struct row row = look_at(&f, bit);
+
+        if (row.n[GH_FATE_GOES] != 0 && !row.weighed) {
+            bytes = 0;
+            break;
+        }
+        bytes += row.n[GH_FATE_GOES] != 0 ? row.memory.rings : 0;
+    }
+    free_foreseen(&f);
+    return bytes;
+}
+
 static void print_json_row(const struct foreseen *f, const struct row *row)
 {
     const char *comma = "";

@@ -28,6 +28,10 @@ struct foresight {
 /* On standard output; nothing where no layer has a group. */
 void foresee_print(const struct gh_plan *plan,
                    const struct foresight *foresight);
+/* What the rings will take; 0: nothing goes, or the bytes of a group are not
+ * known. */
+uint64_t foresee_rings(const struct gh_plan *plan,
+                       const struct foresight *foresight);
 /* The same as members of an object that is begun, each with a comma behind
  * it. */
 void foresee_print_json(const struct gh_plan *plan,

@@ -17,6 +17,8 @@ graphhooks_SOURCES = \
 	bin/info.h \
 	bin/measured.c \
 	bin/measured.h \
+	bin/memory.c \
+	bin/memory.h \
 	bin/nodes.h \
 	bin/orders.c \
 	bin/orders.h \

@@ -365,6 +365,20 @@ void pipeline_free(struct pipeline_forecast *forecast)
     free(forecast);
 }
 
+uint32_t pipeline_slots(const struct pipeline_forecast *forecast,
+                        uint32_t chunk)
+{
+    const struct gh_pipeline *p = forecast->pipeline;
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < p->n_stages && chunk < p->n_chunks; i++) {
+        const uint32_t slots = forecast->slots[(size_t)i * p->n_chunks + chunk];
+
+        most = slots > most ? slots : most;
+    }
+    return most;
+}
+
 /* ---- output -------------------------------------------------------------- */
 
 void pipeline_print(const struct pipeline_forecast *forecast)

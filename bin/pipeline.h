@@ -35,6 +35,9 @@ gh_status pipeline_foresee(const struct pipeline_request *request,
  * object that is begun, with a comma behind it. */
 void pipeline_print(const struct pipeline_forecast *forecast);
 void pipeline_print_json(const struct pipeline_forecast *forecast);
+/* The slots of a chunk in the stage that has most of it. */
+uint32_t pipeline_slots(const struct pipeline_forecast *forecast,
+                        uint32_t chunk);
 void pipeline_free(struct pipeline_forecast *forecast);
 
 #endif

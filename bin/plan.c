@@ -18,6 +18,7 @@
 #include "costs.h"
 #include "describe.h"
 #include "families.h"
+#include "memory.h"
 #include "orders.h"
 #include "pipeline.h"
 #include "words.h"
@@ -295,6 +296,7 @@ static void print_json(const struct gh_plan *plan,
     measured_print_json(&d->measured);
     orders_print_json(plan, d->nodes);
     pipeline_print_json(pipeline);
+    memory_print_json(plan, &d->memory, &d->foresight, pipeline);
     gh_plan_write(plan, GH_FORMAT_JSON, write_rest, &begun);
 }
 
@@ -338,6 +340,7 @@ static int show(void *arg, struct gh_traits_set *traits)
         foresee_print(&plan, &d->foresight);
         orders_print(&plan, d->nodes);
         pipeline_print(pipeline);
+        memory_print(&plan, &d->memory, &d->foresight, pipeline);
         measured_print(&d->measured);
     }
     pipeline_free(pipeline);

@@ -996,4 +996,19 @@ ok $? "without --all a line for those of a chunk, which are alike"
 has "0,2..1998  chunk 0  graphed  layer 0..999 (1000 alike) attn" \
     "with their numbers"
 
+cat > memory.json << 'end'
+{"name": "m", "input_bytes": 1048576, "stash_bytes": 2097152,
+ "window_bytes": 1048576, "in_flight": 3,
+ "layers": [{"kind": "dense"}, {"kind": "dense", "chunk": 1}]}
+end
+returns 0 "a description with sizes is read" memory.json
+has "chunk 1: 3.0 MiB, inputs of graphs in 3 slots" \
+    "the memory of a chunk is foretold"
+has "stash 2.0, window of the exchange 1.0" "with stash and window"
+has "in all 9.0 MiB" "and in all"
+returns 0 "so it is of a pipeline" memory.json --pp 2 --microbatches 4
+has "in a stage with the most slots" "of one stage"
+returns 0 "and for programs" memory.json --json
+has '"stash_bytes": 2097152, "window_bytes": 1048576, "bytes": 9437184}' \
+    "as numbers"
 done_testing

@@ -1,0 +1,84 @@
+/*
+ * memory.c - see memory.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / 1048576.0;
+}
+
+/* A chunk without a graph has no inputs. */
+static uint32_t slots_of(const struct gh_plan *plan, uint32_t chunk,
+                         const struct foresight *foresight,
+                         const struct pipeline_forecast *pipeline)
+{
+    for (uint32_t s = 0; s < plan->n_segments; s++) {
+        if (plan->segments[s].chunk == chunk &&
+            plan->segments[s].mode == GH_SEGMENT_GRAPHED) {
+            return pipeline != NULL ? pipeline_slots(pipeline, chunk)
+                                    : foresight->policy.in_flight;
+        }
+    }
+    return 0;
+}
+
+static bool is_given(const struct memory_sizes *sizes)
+{
+    return sizes->inputs != 0 || sizes->stash != 0 || sizes->window != 0;
+}
+
+void memory_print(const struct gh_plan *plan, const struct memory_sizes *sizes,
+                  const struct foresight *foresight,
+                  const struct pipeline_forecast *pipeline)
+{
+    const uint64_t rings = foresee_rings(plan, foresight);
+    uint64_t all = rings + sizes->stash + sizes->window;
+
+    if (!is_given(sizes)) {
+        return;
+    }
+    printf("\nmemory of the library%s:\n",
+           pipeline != NULL ? ", in a stage with the most slots" : "");
+    for (uint32_t c = 0; c < plan->n_chunks && sizes->inputs != 0; c++) {
+        const uint32_t slots = slots_of(plan, c, foresight, pipeline);
+
+        all += slots * sizes->inputs;
+        printf("  chunk %u: %.1f MiB, inputs of graphs in %u slot%s\n", c,
+               mib(slots * sizes->inputs), slots, slots == 1 ? "" : "s");
+    }
+    printf("  rings of offload %.1f MiB, stash %.1f, window of the exchange "
+           "%.1f\n  in all %.1f MiB, and what the driver takes for graphs\n",
+           mib(rings), mib(sizes->stash), mib(sizes->window), mib(all));
+}
+
+void memory_print_json(const struct gh_plan *plan,
+                       const struct memory_sizes *sizes,
+                       const struct foresight *foresight,
+                       const struct pipeline_forecast *pipeline)
+{
+    const uint64_t rings = foresee_rings(plan, foresight);
+    uint64_t all = rings + sizes->stash + sizes->window;
+
+    if (!is_given(sizes)) {
+        return;
+    }
+    printf("\"memory\": {\"chunks\": [");
+    for (uint32_t c = 0; c < plan->n_chunks; c++) {
+        const uint32_t slots = slots_of(plan, c, foresight, pipeline);
+
+        all += slots * sizes->inputs;
+        printf("%s{\"slots\": %u, \"input_bytes\": %" PRIu64 "}",
+               c > 0 ? ", " : "", slots, slots * sizes->inputs);
+    }
+    printf("], \"ring_bytes\": %" PRIu64 ", \"stash_bytes\": %" PRIu64
+           ", \"window_bytes\": %" PRIu64 ", \"bytes\": %" PRIu64 "}, ",
+           rings, sizes->stash, sizes->window, all);
+}
