@@ -14,7 +14,9 @@ dist_doc_DATA = \
 	doc/hello.cu \
 	doc/hosts-c.md \
 	doc/banks.md \
+	doc/megatron.md \
 	doc/memory.md \
+	doc/numbers.md \
 	doc/offload.md \
 	doc/overlap.md \
 	doc/pipelines.md \
@@ -33,7 +35,6 @@ dist_man_MANS = \
 	doc/graphhooks.1
 modelsdir = $(docdir)/models
 dist_models_DATA = \
-	doc/megatron.md \
 	doc/models/README.md \
 	doc/models/deepseek-v3-stage.json \
 	doc/models/deepseek-v3.json \
@@ -41,3 +42,10 @@ dist_models_DATA = \
 	doc/models/mamba-moe.json \
 	doc/models/moonlight.json \
 	doc/models/qwen3-moe.json
+EXTRA_DIST += \
+	doc/site/conf.py \
+	doc/site/headers.sed
+
+# The pages and the headers as a site: html/html/README.html.
+html-local:
+	PYTHON='$(PYTHON)' $(SHELL) $(srcdir)/build-aux/html.sh html
