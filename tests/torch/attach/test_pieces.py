@@ -175,6 +175,45 @@ def test_pieces_are_named_by_class(pair, key, paths):
     count(run)
 
 
+class Sublayer(nn.Module):
+    """As T5 has them, in a list."""
+
+    def __init__(self, **inner) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        for name, module in inner.items():
+            self.add_module(name, module)
+
+    def forward(self, x):
+        inner = [*self.children()][-1]
+        return x + inner(self.norm(x))
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList((
+            Sublayer(SelfAttention=Attention()),
+            Sublayer(EncDecAttention=Attention()),
+            Sublayer(DenseReluDense=Mlp()), Sublayer(mlp=Mixture())))
+
+    def forward(self, x):
+        for layer in self.layer:
+            x = layer(x)
+        return x
+
+
+def test_pieces_may_be_in_lists_of_sublayers(pair):
+    """As in Switch Transformers, and in T5 with checkpoints and dropout."""
+    run = pair(lambda r: r.steps(MANY), grain="layer", make=Listed,
+               judge=False)
+    assert names(run) == [f"layers.{i}.layer.{p}" for i in range(LAYERS)
+                          for p in ("0.SelfAttention", "1.EncDecAttention",
+                                    "2.DenseReluDense", "3.mlp.gate",
+                                    "3.mlp.shared_experts")]
+    count(run)
+
+
 def test_a_class_may_be_what_a_layer_holds(pair):
     run = pair(lambda r: r.steps(MANY), grain="layer", make=Sparse,
                parts={Mixture: "shared_experts"}, judge=False)

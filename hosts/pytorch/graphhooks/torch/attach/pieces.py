@@ -17,7 +17,8 @@ from ...errors import Error
 
 ATTENTION = ("attn", "self_attn", "attention", "self_attention")
 MLP = ("mlp", "ffn", "feed_forward", "ff")
-_OTHERS = ("mamba", "linear_attn", "mixer", "block_sparse_moe", "moe")
+_OTHERS = ("mamba", "linear_attn", "mixer", "block_sparse_moe", "moe",
+           "SelfAttention", "EncDecAttention", "DenseReluDense")  # T5's
 _EXPERTS = "experts"
 _BESIDE = ("router", "gate", "shared_experts", "shared_expert", "shared_mlp")
 
@@ -72,6 +73,10 @@ def of(module, known: dict) -> dict:
     for name, child in module.named_children():
         if name in beside:
             found[name] = child
+        elif isinstance(child, torch.nn.ModuleList):  # of sublayers, as T5's
+            found.update((f"{name}.{i}.{path}", m)
+                         for i, inner in enumerate(child)
+                         for path, m in of(inner, known).items())
         elif name in ATTENTION + MLP + _OTHERS:
             if _holds_experts(child, known):
                 found.update((f"{name}.{path}", m)
