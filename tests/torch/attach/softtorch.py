@@ -548,6 +548,7 @@ def _put_entries() -> None:
         "get_device_capability": lambda _=None: (9, 0),
         "get_rng_state": torch.get_rng_state,
         "graph_pool_handle": lambda: (0, next(pools)),
+        "memory_snapshot": softpool.snapshot,
         "is_current_stream_capturing": _is_capturing,
         "set_rng_state": torch.set_rng_state,
         "stream": _On,

@@ -495,6 +495,23 @@ def held() -> int:
                if each["segment_pool_id"] != (0, 0))
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+def test_whose_memory_is(runs, grain):
+    """Of the library's two inputs are foretold, but for one, and the pools are
+    all that graphs have."""
+    run = runs(grain=grain)
+    before = run.attached.memory()
+    assert before["pools"] == {} and before["pool_bytes"] == 0
+    run.steps(COUNTS)
+    found = run.attached.memory()
+    assert found["pool_bytes"] == sum(found["pools"].values()) == held() > 0
+    assert [*found["pools"]] == [(0, 0)]  # one is in flight
+    inputs = found["slot_bytes"] + found["bank_bytes"]
+    assert abs(found["forecast_bytes"] - inputs) <= inputs / 2
+    run.attached.detach()
+    assert run.attached.memory() == {}
+
+
 class Waits(Block):
     """Its forward is no graph, when most of it has run."""
 

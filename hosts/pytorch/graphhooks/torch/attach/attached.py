@@ -461,6 +461,18 @@ class Attached(Owner):
         stats.update(self.measured.stats())
         return stats
 
+    def memory(self) -> dict:
+        """Whose the device memory of graphs is, in bytes: the library's, as
+        gh_memory_stats, and ``pools``, by chunk and slot, torch's, where
+        graphs have activations and outputs; ``pool_bytes`` is their sum.
+        ``forecast_bytes``, of the library's, is there before the first
+        recording.  Takes milliseconds; {} after detach()."""
+        if self._last is not None:
+            return {}
+        pools = self.captures.pool_bytes()
+        return {**self.session.memory_stats(), "pools": pools,
+                "pool_bytes": sum(pools.values())}
+
     def explain(self) -> str:
         """The plan as text, and what has become of it; as stats()."""
         if self._last is not None:

@@ -32,6 +32,9 @@ class Off:
         return {**counters, "eager_by_reason": {}, "eager_calls": {},
                 "refused": {}, "banks": []}
 
+    def memory(self) -> dict:
+        return {}
+
     def step(self) -> None:
         pass
 

@@ -235,6 +235,17 @@ class Captures:
         self._of_pool.clear()
         self.pools.clear()
 
+    def pool_bytes(self) -> dict:
+        """Device memory of the pools, by chunk and slot.  Looks at all that
+        torch has allocated."""
+        of = {pool.handle: key[:2] for key, pool in self.pools.items()}
+        found = dict.fromkeys(sorted(of.values()), 0)
+        for each in torch.cuda.memory_snapshot():
+            key = of.get(tuple(each["segment_pool_id"]))
+            if key is not None and each["device"] == self.device:
+                found[key] += each["total_size"]
+        return found
+
     def numbers(self) -> list:
         """How many random numbers each generator has drawn, from where."""
         return [(g.initial_seed(), g.get_offset()) for g in self.generators]
