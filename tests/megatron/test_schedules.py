@@ -66,6 +66,7 @@ SLOTS = {
     "four stages, interleaved by sixes, whole chunks":
         [[12, 6], [11, 5], [9, 4], [7, 3]],
     "a hook on one rank": [[2]] * 2 + [[1]] * 2,
+    "a hook on one rank, experts": [[4, 2]] * 2 + [[3, 1]] * 2,
     "two stages, parts of a sequence": [[4, 2]] * 2 + [[3, 1]] * 2,
     # A forward begins before the backward beside it.
     "overlap, attn": [[2]] * 2, "overlap, attn,moe_router": [[2]] * 2,
@@ -130,7 +131,7 @@ def ran(folder: Path, cases: str, size: int, lost: int = -1) -> dict:
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 8), ("scopes", 2, 19), ("experts", 2, 8),
     ("overlap", 2, 14), ("pieces", 2, 6), ("partitions", 4, 2), ("lengths", 4, 5),
-    ("stages", 2, 6), ("offload", 2, 3), ("order", 2, 5), ("four", 4, 7)])
+    ("stages", 2, 6), ("offload", 2, 3), ("order", 2, 5), ("four", 4, 8)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():
@@ -173,14 +174,16 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     for case in "offload, 1F1B", "offload, interleaved", "offload, overlap", \
             "all at once":
         assert all(rank["moved"][0] > 0 for rank in found.get(case, ()))
-    for rank, one in enumerate(found.get("a hook on one rank", ())):
-        # The others of its group go along, and nobody else.
-        why, = one["refused"].values() if rank > 1 else ("",)
-        assert ("rank 3 runs it eagerly" in why, "has hooks" in why) \
-            == (rank == 2, rank == 3)
-        # Two layers in 20 microbatches, the first of two that warm up, and one
-        # that is eager from the third step on.
-        assert one["replays"] == (64 if rank < 2 else 64 - 2 * 12)
+    for case in "a hook on one rank", "a hook on one rank, experts":
+        for rank, one in enumerate(found.get(case, ())):
+            # The others of its group go along, and nobody else.
+            why, = one["refused"].values() if rank > 1 else ("",)
+            assert ("rank 3 runs it eagerly" in why, "has hooks" in why) \
+                == (rank == 2, rank == 3)
+            # Each layer in 20 microbatches, the first four of which warm up,
+            # and one that is eager from the third step on.
+            layers = 4 if "experts" in case else 2
+            assert one["replays"] == 32 * layers - (0 if rank < 2 else 2 * 12)
 
 
 def of_own_groups(found) -> None:

@@ -216,19 +216,19 @@ def late(core):
     return model
 
 
-def with_a_hook_on_one() -> dict:
+def with_a_hook_on_one(divided, kind, scope, chunk=0, **how) -> dict:
     """The last rank has one for a step, in a layer of the last stage."""
     size = torch.distributed.get_world_size()
     rank = torch.distributed.get_rank()
-    training.divide(**PIPELINE, **TENSOR)
-    one, two = (training.Training("dense", scope, **TENSOR)
-                for scope in (None, ""))
+    training.divide(**divided)
+    one, two = (training.Training(kind, words, **how)
+                for words in (None, scope))
     for each in one, two:
         training.seed()
         each.steps([4, 4])
-        hooked = each.core.decoder.layers[0].mlp.linear_fc1
-        hook = hooked.register_forward_hook(lambda *_: None) \
-            if rank == size - 1 else None
+        hooked = each.cores[chunk].decoder.layers[0].mlp
+        hook = getattr(hooked, "linear_fc1", hooked).register_forward_hook(
+            lambda *_: None) if rank == size - 1 else None
         each.steps([4])
         if hook is not None:
             hook.remove()
@@ -451,7 +451,10 @@ CASES = {
             {**FOUR, "virtual_pipeline_model_parallel_size": 2}, "dense", "",
             [12, 10, 16], microbatch_group_size_per_vp_stage=6,
             wrap=finalized(), attach={"granularity": "chunk"}),
-        "a hook on one rank": with_a_hook_on_one,
+        "a hook on one rank": lambda: with_a_hook_on_one(
+            {**PIPELINE, **TENSOR}, "dense", "", **TENSOR),
+        "a hook on one rank, experts": lambda: with_a_hook_on_one(
+            {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, chunk=1),
         "two stages, parts of a sequence": lambda: trained(
             {**CHUNKS, **TENSOR}, "dense", "", ROUND, **TENSOR,
             sequence_parallel=True, wrap=finalized()),

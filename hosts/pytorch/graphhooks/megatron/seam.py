@@ -101,7 +101,7 @@ class Seam:
         own = vars(layer).get("forward")
         if own is not None or any(self._hooks_twice) \
                 or layer.training and not all(m.training for m in self.twice):
-            self._say(own)
+            self._pass_by(own, args, kwargs)
             for hook, given in layer.cuda_graph_manual_hooks:
                 hook(*given)
             return torch.nn.Module.__call__(layer, *args, **kwargs)
@@ -118,19 +118,24 @@ class Seam:
         vars(self.layer).pop("forward", None)
         return self._go(*args, **kwargs)
 
-    def _say(self, own) -> None:
-        """Why the layer runs without graphs, once."""
+    def _pass_by(self, own, args, kwargs) -> None:
+        """The layer runs without graphs: why is said once, and the ranks that
+        run its segment with this one are told."""
+        why = "its forward is another than that of its class, which a graph " \
+            "of a part of it would pass by" if own is not None else \
+            "its mlp is in eval(), and Megatron ends no scope within such a " \
+            "one" if not any(self._hooks_twice) else \
+            "its mlp has hooks, and the scope ends within that, so a graph " \
+            "and the rest would call them twice: leave moe_router out of " \
+            "the scope"
+        site = vars(self.body).get("forward")  # of who is attached
+        if not self._takes_attention:  # as in a call of the segment
+            kwargs = {}
+        if site is not None and site.segment.pass_by(site, args, kwargs, why):
+            return
         if not self._has_said:
             self._has_said = True
-            log.warning(
-                "%s runs eagerly: %s", self.body.name,
-                "its forward is another than that of its class, which a graph "
-                "of a part of it would pass by" if own is not None else
-                "its mlp is in eval(), and Megatron ends no scope within such "
-                "a one" if not any(self._hooks_twice) else
-                "its mlp has hooks, and the scope ends within that, so a "
-                "graph and the rest would call them twice: leave moe_router "
-                "out of the scope")
+            log.warning("%s runs eagerly: %s", self.body.name, why)
 
     def _go(self, *args, **kwargs):
         """Megatron refuses packed sequences in graphs, as they are no tensor;

@@ -106,6 +106,18 @@ class Shared(Segment):
     def _lead(self, *call):
         return self._asking(super()._lead, *call)
 
+    def pass_by(self, site, args, kwargs, why: str) -> bool:
+        """The others wait for nobody: they run it eagerly from now on."""
+        if self.refused is None:
+            self.refuse(why)
+        self.owner.count("refused")
+        self._asking(self._pass_by, site, args, kwargs)
+        return True
+
+    def _pass_by(self, *_) -> None:
+        if self.is_due:
+            self.before_eager()
+
     def _lead_under(self, hook, *call):
         if checkpoint.region(hook)[1]:  # once more, as the first time
             self.owner.ranks.meet(*call)

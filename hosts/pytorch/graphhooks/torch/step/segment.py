@@ -238,6 +238,11 @@ class Segment(WayBack):
             return self._lead_under(hook, site, args, kwargs)
         return self._lead(site, args, kwargs)
 
+    def pass_by(self, site, args, kwargs, why: str) -> bool:
+        """Instead of lead(): its caller runs other work in its place.  Whether
+        that has been said."""
+        return False
+
     def follow(self, site, args, kwargs):
         """The call of a module after that."""
         return self.following().follow(site, args, kwargs)
