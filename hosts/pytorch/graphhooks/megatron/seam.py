@@ -18,7 +18,7 @@ import torch
 
 from ..torch.attach.body import Body
 from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
-                                  hooks_of)
+                                  hooks_of, without_hooks)
 from . import rope, scope, weights
 from .fp8 import Calls
 from .offload import interface as offload
@@ -66,6 +66,11 @@ class Seam:
         self.twice = scope.entered_twice(names, layer)
         self._hooks_twice = [h for m in self.twice for h in (
             *hooks_of(m), *GLOBAL_HOOKS)]
+        # Where exchanges overlap Megatron calls what layers are made of, and
+        # neither the layer nor its mlp: their hooks are not heard.
+        self._overlaps = layer.config.overlap_moe_expert_parallel_comm
+        self._not_heard = [h for m in self.twice for h in hooks_of(m)] \
+            if self._overlaps else []
         self._has_said = False
         self.body.remedy = scope.remedy_of(layer)
         self.body.scope = scope.spelled(names, layer,
@@ -97,6 +102,8 @@ class Seam:
     def _replay(self, *args, **kwargs):
         """In the place of the layer's own, to which Megatron goes past the
         layer's hooks and its forward."""
+        if self._overlaps:
+            return self._go(*args, **kwargs)
         layer = self.layer
         own = vars(layer).get("forward")
         if own is not None or any(self._hooks_twice) \
@@ -177,7 +184,8 @@ class Seam:
             names._set_warmup_start()
         try:
             with self._calls.inside(quantized), rope.on_the_device(
-                    kwargs.get("packed_seq_params")):
+                    kwargs.get("packed_seq_params")), \
+                    without_hooks(self._not_heard):
                 before = offload.enter(self._inside)
                 try:
                     result = layer._te_cuda_graph_capture(hidden_states,
