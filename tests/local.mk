@@ -87,7 +87,7 @@ check-wheels:
 
 # For a night: breaks functions by rule, and prints for each room how many breaks
 # the programs of tests notice.
-nightly: check-threads check-wheels html
+nightly: check-threads check-wheels check-debian html
 	python3 $(srcdir)/build-aux/mutate.py
 .PHONY: nightly
 
