@@ -460,8 +460,9 @@ class _Graph:
         _Graph.launches += 1
         _here.stream.synchronize()
         self._share.begin_replay()
-        for operation in self._recorder.operations:
-            operation.run()
+        with torch._C._DisableAutocast():  # which has cast what it had to
+            for operation in self._recorder.operations:
+                operation.run()
         self._share.end_replay()
 
     def reset(self) -> None:

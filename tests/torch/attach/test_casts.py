@@ -115,3 +115,23 @@ def test_backwards_of_their_own_in_one_region(pair, grain):
             run.optimizer.step()
 
     pair(go, grain=grain)
+
+
+class Drops(Block):
+    def __init__(self) -> None:
+        super().__init__(0.1, 0.1)
+
+
+@GRAIN
+def test_what_a_region_leaves_alone_stays_as_it_is(pair, grain):
+    """Attention that computes in float32 within a region, as with dropout on
+    a CPU: a replay in the region casts nothing that the recording has not."""
+    def train(run):
+        for _ in range(5):
+            with region(True):
+                loss = run.loss()
+            loss.backward()
+            run.optimizer.step()
+            run.zero()
+
+    pair(train, grain=grain, make=Drops)
