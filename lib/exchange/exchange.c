@@ -301,15 +301,21 @@ static gh_status agree(gh_exchange *x,
  * called equally often on all ranks. */
 static gh_status say_goodbye(gh_exchange *x, bool writes, gh_error *err)
 {
-    const uint64_t mine = writes;
+    const uint64_t mine = writes ? GH_MEETING_PARTS_LATE : GH_MEETING_PARTS;
     const uint64_t *all;
     gh_status status = gh_exchange_gather(x, GH_OK, &mine, 2, &all, err);
 
     for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
-        if (all[(size_t)i * 2 + 1] != 0) {
+        const uint64_t theirs = all[(size_t)i * 2 + 1];
+
+        if (theirs == GH_MEETING_PARTS_LATE) {
             return gh_fail(err, GH_ERR_RANKS,
                            "what rank %u of %u has issued has not ended", i,
                            x->n);
+        }
+        if (theirs != GH_MEETING_PARTS) {
+            return gh_fail(err, GH_ERR_RANKS,
+                           "rank %u of %u does not destroy it", i, x->n);
         }
     }
     return status;

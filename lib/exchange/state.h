@@ -165,6 +165,15 @@ struct gh_exchange {
     struct gh_gate gate;
 };
 
+/* The last word of each meeting after the creation: a rank that destroys the
+ * exchange is not to be taken for one that suspends it. */
+enum gh_meeting {
+    GH_MEETING_PARTS,
+    GH_MEETING_PARTS_LATE, /* what it has issued has not ended */
+    GH_MEETING_SUSPENDS,
+    GH_MEETING_RESUMES
+};
+
 /* window.c: memory for the window, of cuMemAlloc or, if the host is to suspend
  * it and the device can, mapped.  None that others open by handles is mapped. */
 gh_status gh_window_make(gh_exchange *x, bool by_handles, gh_error *err);

@@ -22,13 +22,25 @@ bool gh_exchange_is_suspended(const gh_exchange *x)
 static gh_status meet(gh_exchange *x, gh_status own, bool resumes,
                       gh_error *err)
 {
-    const uint64_t mine = (uint64_t)(int64_t)own;
-    const uint64_t *all = &mine;
+    const char *const call = resumes ? "resume" : "suspend";
+    const uint64_t mine[] = {
+        (uint64_t)(int64_t)own,
+        resumes ? GH_MEETING_RESUMES : GH_MEETING_SUSPENDS
+    };
+    const uint64_t *all = mine;
     gh_status status = GH_OK;
     gh_error why;
 
     if (x->n > 1) {
-        status = gh_comm_gather(x->comm, &mine, 1, &all, &why);
+        status = gh_comm_gather(x->comm, mine, 2, &all, &why);
+    }
+    for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
+        if (all[(size_t)i * 2 + 1] != mine[1]) {
+            status = gh_fail(&why, GH_ERR_RANKS,
+                             "gh_exchange_%s: rank %u of %u destroys the "
+                             "exchange, or is at another call",
+                             call, i, x->n);
+        }
     }
     if (status != GH_OK && !x->over) {
         gh_exchange_fail(x, &why, own == GH_OK ? err : NULL);
@@ -37,11 +49,11 @@ static gh_status meet(gh_exchange *x, gh_status own, bool resumes,
         return own != GH_OK ? own : status;
     }
     for (uint32_t i = 0; i < x->n; i++) {
-        if (all[i] != (uint64_t)GH_OK) {
+        if (all[(size_t)i * 2] != (uint64_t)GH_OK) {
             return gh_fail(err, resumes ? GH_ERR_NO_MEMORY : GH_ERR_STATE,
                            "gh_exchange_%s: rank %u cannot, and its own text "
                            "says why: no rank has; call it again on all ranks",
-                           resumes ? "resume" : "suspend", i);
+                           call, i);
         }
     }
     return GH_OK;
