@@ -9,9 +9,9 @@ TEST_EXTENSIONS = .t
 T_LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) \
 	$(top_srcdir)/build-aux/tap-driver.sh
 # Programs of tests are made when they are to run: make check TESTS=... makes no
-# others.  What takes long begins first: one whose ranks wait for seconds, and
+# others.  What takes long begins first: those whose ranks wait for seconds, and
 # scripts.
-first_programs = tests/session/ranks/lost.t
+first_programs = tests/session/ranks/lost.t tests/exchange/suspend.t
 all_programs = $(first_programs) $(test_programs)
 EXTRA_PROGRAMS = $(all_programs)
 CLEANFILES += $(all_programs) $(EXTRA_LTLIBRARIES)
@@ -106,6 +106,7 @@ check-valgrind: all
 	    tests/session/ranks/lost.t | tests/session/ranks/faults.t) ;; \
 	    tests/session/ranks/order.t) ;; \
 	    tests/exchange/parting.t | tests/exchange/faults.t) ;; \
+	    tests/exchange/suspend.t) ;; \
 	    tests/exchange/drops.t | tests/exchange/exchange.t) ;; \
 	    tests/session/offload/host_memory_faults.t) ;; \
 	    tests/session/overlap/overlap.t) tests="$$tests $$program" ;; \

@@ -12,8 +12,7 @@ exchange_programs = \
 	tests/exchange/exchange.t \
 	tests/exchange/faults.t \
 	tests/exchange/parting.t \
-	tests/exchange/refused.t \
-	tests/exchange/suspend.t
+	tests/exchange/refused.t
 test_programs += $(exchange_programs)
 
 tests_exchange_exchange_t_LDADD = libtrader.la
