@@ -177,15 +177,21 @@ class Packed:
                                dtype=torch.int32).to(DEVICE)
         piece = slice(mine * LENGTH, (mine + 1) * LENGTH)
         return dict(
-            input_ids=tokens[:, :-1][:, piece].contiguous().to(DEVICE),
-            labels=tokens[:, 1:][:, piece].contiguous().to(DEVICE),
-            position_ids=torch.arange(LENGTH, device=DEVICE)[None],
-            attention_mask=None,
+            **self._batch(tokens, piece),
             packed_seq_params=PackedSeqParams(
                 qkv_format="thd", cu_seqlens_q=offsets, cu_seqlens_kv=offsets,
                 max_seqlen_q=self._longest, max_seqlen_kv=self._longest,
                 local_cp_size=size if group is not None else None,
                 cp_group=group))
+
+    @staticmethod
+    def _batch(tokens, piece) -> dict:
+        """This rank's piece of the tokens, and of those after each."""
+        return dict(
+            input_ids=tokens[:, :-1][:, piece].contiguous().to(DEVICE),
+            labels=tokens[:, 1:][:, piece].contiguous().to(DEVICE),
+            position_ids=torch.arange(LENGTH, device=DEVICE)[None],
+            attention_mask=None)
 
 
 class Dealt(Packed):
@@ -215,10 +221,7 @@ class Dealt(Packed):
         actual, padded = (t.to(torch.int32).to(DEVICE) for t in (
             torch.tensor([0, *actual.cumsum(0).tolist()]), padded))
         return dict(
-            input_ids=tokens[:, :-1][:, piece].contiguous().to(DEVICE),
-            labels=tokens[:, 1:][:, piece].contiguous().to(DEVICE),
-            position_ids=torch.arange(LENGTH, device=DEVICE)[None],
-            attention_mask=None,
+            **self._batch(tokens, piece),
             packed_seq_params=PackedSeqParams(
                 qkv_format="thd", cu_seqlens_q=actual, cu_seqlens_kv=actual,
                 cu_seqlens_q_padded=padded, cu_seqlens_kv_padded=padded,

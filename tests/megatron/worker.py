@@ -318,7 +318,7 @@ CASES = {
             parts, "dense", "", ROUND, attach={"granularity": "chunk"})
            for schedule, parts in (("1F1B", PIPELINE),
                                    ("interleaved", CHUNKS))}},
-    # Scopes that leave the rest of a layer eager, in a real pipeline.
+    # Scopes that are a part of a layer, in a pipeline of processes.
     "scopes": {
         **{f"1F1B, {kind}: {scope}": lambda kind=kind, scope=scope: trained(
             PIPELINE, kind, scope) for kind, scope in (
