@@ -71,6 +71,37 @@ def test_an_attach_after_the_first_steps(granularity):
     assert stats["refused"] == {} and stats["replays"] > 0
 
 
+@pytest.mark.parametrize("how", ["option", "variable"])
+@pytest.mark.parametrize("scope, granularity", [
+    ("", "layer"), ("", "chunk"), ("attn", "layer")])
+def test_strict_lets_graphs_and_the_warmup_through(monkeypatch, how, scope,
+                                                   granularity):
+    attach = {"granularity": granularity}
+    if how == "variable":
+        monkeypatch.setenv("GRAPHHOOKS_STRICT", "1")
+    else:
+        attach["strict"] = True
+
+    def train(training):
+        training.steps(COUNTS)
+        training.evaluate()
+
+    compare(train, "dense", scope, eager=("warmup", "forward_only"),
+            attach=attach)
+
+
+@pytest.mark.parametrize("granularity", ["layer", "chunk"])
+def test_strict_raises_where_a_call_is_eager(granularity):
+    two = Training("dense", "", attach={
+        "granularity": granularity, "strict": True, "max_slots": 1})
+    two.steps([2, 2])
+    first = two.model(**next(two.data[0]))
+    with pytest.raises(graphhooks.Error, match=r"run eagerly \(busy\)"):
+        two.model(**next(two.data[0]))
+    del first
+    two.end()
+
+
 def test_all_layers_in_one_segment_and_a_scope():
     core = build("dense")
     with pytest.raises(graphhooks.Error, match="takes layers whole"):
