@@ -35,13 +35,24 @@ static bool is_given(const struct memory_sizes *sizes)
     return sizes->inputs != 0 || sizes->stash != 0 || sizes->window != 0;
 }
 
+static uint64_t sum_all(const struct gh_plan *plan,
+                        const struct memory_sizes *sizes,
+                        const struct foresight *foresight,
+                        const struct pipeline_forecast *pipeline)
+{
+    uint64_t all =
+        foresee_rings(plan, foresight) + sizes->stash + sizes->window;
+
+    for (uint32_t c = 0; c < plan->n_chunks; c++) {
+        all += slots_of(plan, c, foresight, pipeline) * sizes->inputs;
+    }
+    return all;
+}
+
 void memory_print(const struct gh_plan *plan, const struct memory_sizes *sizes,
                   const struct foresight *foresight,
                   const struct pipeline_forecast *pipeline)
 {
-    const uint64_t rings = foresee_rings(plan, foresight);
-    uint64_t all = rings + sizes->stash + sizes->window;
-
     if (!is_given(sizes)) {
         return;
     }
@@ -50,13 +61,13 @@ void memory_print(const struct gh_plan *plan, const struct memory_sizes *sizes,
     for (uint32_t c = 0; c < plan->n_chunks && sizes->inputs != 0; c++) {
         const uint32_t slots = slots_of(plan, c, foresight, pipeline);
 
-        all += slots * sizes->inputs;
         printf("  chunk %u: %.1f MiB, inputs of graphs in %u slot%s\n", c,
                mib(slots * sizes->inputs), slots, slots == 1 ? "" : "s");
     }
     printf("  rings of offload %.1f MiB, stash %.1f, window of the exchange "
            "%.1f\n  in all %.1f MiB, and what the driver takes for graphs\n",
-           mib(rings), mib(sizes->stash), mib(sizes->window), mib(all));
+           mib(foresee_rings(plan, foresight)), mib(sizes->stash),
+           mib(sizes->window), mib(sum_all(plan, sizes, foresight, pipeline)));
 }
 
 void memory_print_json(const struct gh_plan *plan,
@@ -64,9 +75,6 @@ void memory_print_json(const struct gh_plan *plan,
                        const struct foresight *foresight,
                        const struct pipeline_forecast *pipeline)
 {
-    const uint64_t rings = foresee_rings(plan, foresight);
-    uint64_t all = rings + sizes->stash + sizes->window;
-
     if (!is_given(sizes)) {
         return;
     }
@@ -74,11 +82,11 @@ void memory_print_json(const struct gh_plan *plan,
     for (uint32_t c = 0; c < plan->n_chunks; c++) {
         const uint32_t slots = slots_of(plan, c, foresight, pipeline);
 
-        all += slots * sizes->inputs;
         printf("%s{\"slots\": %u, \"input_bytes\": %" PRIu64 "}",
                c > 0 ? ", " : "", slots, slots * sizes->inputs);
     }
     printf("], \"ring_bytes\": %" PRIu64 ", \"stash_bytes\": %" PRIu64
            ", \"window_bytes\": %" PRIu64 ", \"bytes\": %" PRIu64 "}, ",
-           rings, sizes->stash, sizes->window, all);
+           foresee_rings(plan, foresight), sizes->stash, sizes->window,
+           sum_all(plan, sizes, foresight, pipeline));
 }
