@@ -163,15 +163,15 @@ void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
     static const uint32_t flags[] = { 0, GH_EXCHANGE_TURN_1,
                                       GH_EXCHANGE_TURN_2 };
     gh_exchange_part parts[RANKS_MOST];
-    const gh_exchange_op op = { .struct_size = sizeof(op),
-                                .flags = flags[turn & 3] |
-                                         ((turn & SIDE_ALONE) != 0
-                                              ? GH_EXCHANGE_ALONE
-                                              : 0),
-                                .stream = stream,
-                                .send = send,
-                                .at = at,
-                                .parts = parts };
+    const gh_exchange_op op = {
+        .struct_size = sizeof(op),
+        .flags = flags[turn & 3] |
+                 ((turn & SIDE_ALONE) != 0 ? GH_EXCHANGE_ALONE : 0),
+        .stream = stream,
+        .send = send,
+        .window_offset = at,
+        .parts = parts
+    };
     gh_error err = { "" };
 
     s->bench.gh->exchange_lay_out(s->rank->n, s->rank->rank, table, parts);

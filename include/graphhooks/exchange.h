@@ -164,15 +164,17 @@ GH_API void gh_exchange_destroy(gh_exchange *x);
 /** This rank's window: a device address.  Blocks: never.  Since: 0.5. */
 GH_API void *gh_exchange_window(const gh_exchange *x);
 
-/* What this rank sends to one rank and receives from it: sizes and offsets in
- * bytes.  Frozen: arrays of it cross the ABI. */
+/* What this rank sends to one rank, its peer, and receives from it: sizes and
+ * offsets in bytes.  An offset in a window is from gh_exchange_op.window_offset
+ * on.  Frozen: arrays of it cross the ABI.  Since 0.5, under these names since
+ * 0.6. */
 typedef struct gh_exchange_part {
-    uint64_t from;  /* offset in `send` of the part for the rank */
-    uint64_t bytes; /* its size; 0: nothing is sent */
-    uint64_t there; /* its offset from `at` in that rank's window */
-    uint64_t here;  /* offset from `at` in this rank's window of the part from
-                       the rank; equals `there` on that rank */
-    uint64_t comes; /* its size; equals `bytes` on that rank */
+    uint64_t send_offset; /* in `send`, of the part for the peer */
+    uint64_t send_bytes;  /* its size; 0: nothing is sent */
+    uint64_t peer_offset; /* in the peer's window, of the same part */
+    uint64_t recv_offset; /* in this rank's window, of the part from the peer;
+                             equals `peer_offset` there */
+    uint64_t recv_bytes;  /* its size; equals `send_bytes` there */
 } gh_exchange_part;
 
 /**
@@ -231,11 +233,12 @@ typedef struct gh_exchange_op {
     /* Device memory that holds the parts to send; it must not overlap the parts
      * of the window that the call writes.  May be NULL if nothing is sent. */
     const void *send;
-    uint64_t at; /* offset in every window; equal on all ranks */
+    uint64_t window_offset; /* of the parts in every window, in bytes; equal on
+                               all ranks */
     /* n_ranks of them, this rank included; read during the call only.  NULL:
      * every part has `capacity` bytes.  The part for rank i is at i * capacity
-     * in `send`, and the part from rank i comes to at + i * capacity in the
-     * window, so the host need not know how much of a part is used. */
+     * in `send`, and the part from rank i comes to window_offset + i * capacity
+     * in the window, so the host need not know how much of a part is used. */
     const gh_exchange_part *parts;
     uint64_t capacity; /* bytes of each part; read only if `parts` is NULL */
 } gh_exchange_op;

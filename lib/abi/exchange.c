@@ -178,17 +178,17 @@ void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
     for (uint32_t peer = 0; peer < n_ranks; peer++) {
         gh_exchange_part *part = &parts[peer];
 
-        part->from = from;
-        part->bytes = bytes[(size_t)rank * n_ranks + peer];
-        part->here = here;
-        part->comes = bytes[(size_t)peer * n_ranks + rank];
-        part->there = 0;
+        part->send_offset = from;
+        part->send_bytes = bytes[(size_t)rank * n_ranks + peer];
+        part->recv_offset = here;
+        part->recv_bytes = bytes[(size_t)peer * n_ranks + rank];
+        part->peer_offset = 0;
         for (uint32_t before = 0; before < rank; before++) {
-            part->there = sum_of(part->there,
-                                 bytes[(size_t)before * n_ranks + peer]);
+            part->peer_offset = sum_of(part->peer_offset,
+                                       bytes[(size_t)before * n_ranks + peer]);
         }
-        from = sum_of(from, part->bytes);
-        here = sum_of(here, part->comes);
+        from = sum_of(from, part->send_bytes);
+        here = sum_of(here, part->recv_bytes);
     }
 }
 

@@ -19,7 +19,7 @@ static bool all_are_small(const gh_exchange *x, const gh_exchange_op *op)
     bool small = true;
 
     for (uint32_t i = 0; i < x->n; i++) {
-        small &= i == x->rank || gh_exchange_part_of(x, op, i).bytes <=
+        small &= i == x->rank || gh_exchange_part_of(x, op, i).send_bytes <=
                                      x->stats.small_bytes;
     }
     return small;

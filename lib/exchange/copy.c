@@ -49,13 +49,13 @@ static gh_status put(gh_exchange *x, const gh_exchange_op *op, uint32_t i,
     void *stream = lane_of(x, i, op->stream);
     gh_status status = GH_OK;
 
-    if (part.bytes != 0) {
+    if (part.send_bytes != 0) {
         status = gh_device_put(x->dev,
-                               (char *)x->peers[to].window + op->at +
-                                   part.there,
-                               (const char *)op->send + part.from, part.bytes,
-                               stream, err);
-        x->stats.copied_bytes += part.bytes;
+                               (char *)x->peers[to].window + op->window_offset +
+                                   part.peer_offset,
+                               (const char *)op->send + part.send_offset,
+                               part.send_bytes, stream, err);
+        x->stats.copied_bytes += part.send_bytes;
     }
     return status == GH_OK ? gh_flags_set(x, gh_flag_of_arrival(op), to,
                                           stream, err)
@@ -76,12 +76,12 @@ static gh_status put_in_batches(gh_exchange *x, const gh_exchange_op *op,
         const uint32_t to = gh_exchange_peer(x, i);
         const gh_exchange_part part = gh_exchange_part_of(x, op, to);
 
-        if (part.bytes != 0) {
-            copies.to[copies.n] = (uintptr_t)x->peers[to].window + op->at +
-                                  part.there;
-            copies.from[copies.n] = (uintptr_t)op->send + part.from;
-            copies.bytes[copies.n++] = part.bytes;
-            sent += part.bytes;
+        if (part.send_bytes != 0) {
+            copies.to[copies.n] = (uintptr_t)x->peers[to].window +
+                                  op->window_offset + part.peer_offset;
+            copies.from[copies.n] = (uintptr_t)op->send + part.send_offset;
+            copies.bytes[copies.n++] = part.send_bytes;
+            sent += part.send_bytes;
         }
         if (copies.n == GH_COPIES_OUT || (i == x->n - 1 && copies.n != 0)) {
             status = gh_device_put_all(x->dev, &copies, true, op->stream,

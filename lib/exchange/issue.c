@@ -19,28 +19,30 @@ static gh_status check_part(const gh_exchange *x, const gh_exchange_op *op,
 {
     const gh_exchange_part part = gh_exchange_part_of(x, op, rank);
     const uint64_t there = x->peers[rank].window_bytes;
+    const uint64_t recv_at = op->window_offset + part.recv_offset;
+    const uint64_t peer_at = op->window_offset + part.peer_offset;
 
-    if (!fits(op->at, part.here, part.comes, x->desc.window_bytes)) {
+    if (!fits(op->window_offset, part.recv_offset, part.recv_bytes,
+              x->desc.window_bytes)) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_op: what comes from rank %u is %llu bytes "
                        "at %llu, and the window has %llu: make it larger",
-                       rank, (unsigned long long)part.comes,
-                       (unsigned long long)(op->at + part.here),
+                       rank, (unsigned long long)part.recv_bytes,
+                       (unsigned long long)recv_at,
                        (unsigned long long)x->desc.window_bytes);
     }
-    if (!fits(op->at, part.there, part.bytes, there)) {
+    if (!fits(op->window_offset, part.peer_offset, part.send_bytes, there)) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_op: what goes to rank %u is %llu bytes at "
                        "%llu, and its window has %llu: make it larger",
-                       rank, (unsigned long long)part.bytes,
-                       (unsigned long long)(op->at + part.there),
-                       (unsigned long long)there);
+                       rank, (unsigned long long)part.send_bytes,
+                       (unsigned long long)peer_at, (unsigned long long)there);
     }
-    if (part.bytes != 0 && op->send == NULL) {
+    if (part.send_bytes != 0 && op->send == NULL) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_op.send is NULL, but %llu bytes go to rank "
                        "%u",
-                       (unsigned long long)part.bytes, rank);
+                       (unsigned long long)part.send_bytes, rank);
     }
     return GH_OK;
 }
@@ -62,7 +64,8 @@ static gh_status check(const gh_exchange *x, const gh_exchange_op *op,
     }
     own = gh_exchange_part_of(x, op, x->rank);
     if (status == GH_OK && op->parts != NULL &&
-        (own.bytes != own.comes || (own.bytes != 0 && own.there != own.here))) {
+        (own.send_bytes != own.recv_bytes ||
+         (own.send_bytes != 0 && own.peer_offset != own.recv_offset))) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_op.parts[%u], which this rank keeps, goes "
                        "and comes differently",

@@ -16,12 +16,12 @@
 static void add_own(gh_exchange *x, const gh_exchange_op *op)
 {
     const gh_exchange_part part = gh_exchange_part_of(x, op, x->rank);
-    char *to = (char *)x->window + op->at + part.here;
-    const char *from = (const char *)op->send + part.from;
+    char *to = (char *)x->window + op->window_offset + part.recv_offset;
+    const char *from = (const char *)op->send + part.send_offset;
 
-    if (part.bytes != 0 && to != from) {
-        gh_device_sends_add(x->sends, to, from, part.bytes, NULL);
-        x->stats.own_bytes += part.bytes;
+    if (part.send_bytes != 0 && to != from) {
+        gh_device_sends_add(x->sends, to, from, part.send_bytes, NULL);
+        x->stats.own_bytes += part.send_bytes;
     }
 }
 
@@ -29,11 +29,12 @@ static void add(gh_exchange *x, const gh_exchange_op *op, uint32_t rank)
 {
     const gh_exchange_part part = gh_exchange_part_of(x, op, rank);
 
-    gh_device_sends_add(x->sends,
-                        (char *)x->peers[rank].window + op->at + part.there,
-                        (const char *)op->send + part.from, part.bytes,
-                        gh_flag_at(x, gh_flag_of_arrival(op), rank));
-    x->stats.copied_bytes += part.bytes;
+    gh_device_sends_add(
+        x->sends,
+        (char *)x->peers[rank].window + op->window_offset + part.peer_offset,
+        (const char *)op->send + part.send_offset, part.send_bytes,
+        gh_flag_at(x, gh_flag_of_arrival(op), rank));
+    x->stats.copied_bytes += part.send_bytes;
 }
 
 static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)

@@ -83,10 +83,10 @@ static void lay_out(const gh_exchange *x, struct measure *m, uint64_t bytes)
     for (uint32_t i = 0; i < x->n; i++) {
         const uint64_t sent = i != x->rank ? bytes : 0;
 
-        m->parts[i] = (gh_exchange_part){ .bytes = sent,
-                                          .there = x->rank * bytes,
-                                          .here = i * bytes,
-                                          .comes = sent };
+        m->parts[i] = (gh_exchange_part){ .send_bytes = sent,
+                                          .peer_offset = x->rank * bytes,
+                                          .recv_offset = i * bytes,
+                                          .recv_bytes = sent };
     }
     m->source = x->n * bytes;
 }

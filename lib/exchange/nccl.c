@@ -19,12 +19,12 @@ static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
         const gh_exchange_part part = gh_exchange_part_of(x, op, i);
 
         x->parts[i] = (struct gh_nccl_part){
-            .to = (const char *)op->send + part.from,
-            .to_bytes = part.bytes,
-            .from = (char *)x->window + op->at + part.here,
-            .from_bytes = part.comes,
+            .to = (const char *)op->send + part.send_offset,
+            .to_bytes = part.send_bytes,
+            .from = (char *)x->window + op->window_offset + part.recv_offset,
+            .from_bytes = part.recv_bytes,
         };
-        x->stats.nccl_bytes += i != x->rank ? part.bytes : 0;
+        x->stats.nccl_bytes += i != x->rank ? part.send_bytes : 0;
     }
     return gh_nccl_exchange(x->nccl, x->desc.comm, x->parts, x->rank, x->n,
                             op->stream, x->timeout_s, err);

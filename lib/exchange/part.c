@@ -23,14 +23,14 @@ gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
                            gh_error *err)
 {
     const gh_exchange_part part = gh_exchange_part_of(x, op, x->rank);
-    char *to = (char *)x->window + op->at + part.here;
-    const char *from = (const char *)op->send + part.from;
+    char *to = (char *)x->window + op->window_offset + part.recv_offset;
+    const char *from = (const char *)op->send + part.send_offset;
 
-    if (part.bytes == 0 || to == from) {
+    if (part.send_bytes == 0 || to == from) {
         return GH_OK;
     }
-    x->stats.own_bytes += part.bytes;
-    return gh_device_copy(x->dev, to, from, part.bytes, op->stream, err);
+    x->stats.own_bytes += part.send_bytes;
+    return gh_device_copy(x->dev, to, from, part.send_bytes, op->stream, err);
 }
 
 const struct gh_exchange_ops gh_exchange_alone = {

@@ -163,14 +163,14 @@ static void test_calls(struct rank *r)
     op.flags = GH_EXCHANGE_ALONE | GH_EXCHANGE_TURN_2 | GH_EXCHANGE_RELEASED;
     op_is(r, x, &op, "flags is 0xe");
     op.flags = 0;
-    op.at = 1000;
+    op.window_offset = 1000;
     op_is(r, x, &op, "comes from rank 0");
-    op.at = UINT64_MAX - 10;
+    op.window_offset = UINT64_MAX - 10;
     op_is(r, x, &op, "comes from rank 0");
-    op.at = 0;
-    part.comes = 32;
+    op.window_offset = 0;
+    part.recv_bytes = 32;
     op_is(r, x, &op, "differently");
-    part.comes = 64;
+    part.recv_bytes = 64;
     waits_in_a_capture(r, x);
     op.send = NULL;
     op_is(r, x, &op, "send is NULL");
@@ -373,14 +373,16 @@ static void test_layout(void)
     gh_exchange_part parts[3];
 
     gh_exchange_lay_out(3, 1, bytes, parts);
-    is_int((long long)parts[2].bytes, 30, "a row is what goes");
-    is_int((long long)parts[2].from, 30, "behind what goes to others");
-    is_int((long long)parts[2].comes, 200, "a column is what comes");
-    is_int((long long)parts[2].here, 22, "behind what comes from others");
-    is_int((long long)parts[2].there, 3, "and there behind others' too");
+    is_int((long long)parts[2].send_bytes, 30, "a row is what goes");
+    is_int((long long)parts[2].send_offset, 30, "behind what goes to others");
+    is_int((long long)parts[2].recv_bytes, 200, "a column is what comes");
+    is_int((long long)parts[2].recv_offset, 22,
+           "behind what comes from others");
+    is_int((long long)parts[2].peer_offset, 3, "and there behind others' too");
     gh_exchange_lay_out(3, 2, too_many, parts);
-    ok(parts[1].there == UINT64_MAX && parts[2].from == UINT64_MAX &&
-           parts[2].here == UINT64_MAX,
+    ok(parts[1].peer_offset == UINT64_MAX &&
+           parts[2].send_offset == UINT64_MAX &&
+           parts[2].recv_offset == UINT64_MAX,
        "sums that overflow are larger than any window");
 }
 

@@ -217,7 +217,7 @@ static gh_status exchange(struct trader *t, enum trader_shape shape,
                                    (t->options.alone ? GH_EXCHANGE_ALONE : 0),
                           .stream = t->r->stream,
                           .send = pointer(t->send),
-                          .at = at_of(t, shape, turn) };
+                          .window_offset = at_of(t, shape, turn) };
 
     if (shape == SHAPE_CAPACITY) {
         op.capacity = trader_bytes(t, shape, 0, 0);

@@ -305,7 +305,7 @@ static void exchange(CUdeviceptr from, CUstream stream, uint32_t set)
     gh_exchange_op op = { .struct_size = sizeof(op),
                           .stream = stream,
                           .send = (void *)(uintptr_t)from,
-                          .at = 256 * set,
+                          .window_offset = 256 * set,
                           .capacity = BYTES };
 
     if (x != NULL && CALL(gh_exchange_all_to_all, (x, &op, &err)) < 0) {

@@ -68,7 +68,7 @@ static int carry(void *user, const float *send, float *recv,
                                 .flags = flags[part] | alone(exchanger, stream),
                                 .stream = stream,
                                 .send = send,
-                                .at = at,
+                                .window_offset = at,
                                 .parts = parts };
     const gh_api *gh = exchanger->library.gh;
     gh_error err = { "" };

@@ -711,11 +711,11 @@ class gh_exchange_desc(Structure):
 
 class gh_exchange_part(Structure):
     _fields_ = [
-        ("from", c_uint64),
-        ("bytes", c_uint64),
-        ("there", c_uint64),
-        ("here", c_uint64),
-        ("comes", c_uint64),
+        ("send_offset", c_uint64),
+        ("send_bytes", c_uint64),
+        ("peer_offset", c_uint64),
+        ("recv_offset", c_uint64),
+        ("recv_bytes", c_uint64),
     ]
 
 
@@ -731,7 +731,7 @@ class gh_exchange_op(Structure):
         ("flags", c_uint32),
         ("stream", c_void_p),
         ("send", c_void_p),
-        ("at", c_uint64),
+        ("window_offset", c_uint64),
         ("parts", POINTER(gh_exchange_part)),
         ("capacity", c_uint64),
     ]

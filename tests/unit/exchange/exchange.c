@@ -763,7 +763,7 @@ static void test_windows(void)
         const gh_exchange_op op = { .struct_size = sizeof(op),
                                     .stream = STREAM,
                                     .send = calls,
-                                    .at = cases[i].at,
+                                    .window_offset = cases[i].at,
                                     .parts = parts };
         gh_exchange *x;
 
@@ -839,9 +839,9 @@ static void test_own_part(void)
         is_status(gh_exchange_issue(x, &op, &err),
                   cases[i].good ? GH_OK : GH_ERR_INVALID, &err,
                   "own part %zu goes as it comes, or is refused", i);
-        ok(cases[i].part.bytes != 0 || strstr(calls, "copy") == NULL,
+        ok(cases[i].part.send_bytes != 0 || strstr(calls, "copy") == NULL,
            "and where it is nothing, nothing is copied");
-        parts[0].bytes = 1;
+        parts[0].send_bytes = 1;
         op.send = NULL;
         is_status(gh_exchange_issue(x, &op, &err), GH_ERR_INVALID, &err,
                   "what is sent is somewhere");
@@ -1108,10 +1108,10 @@ static void test_calls_that_are_small(void)
         ok(x->shares, "all ranks here have one device");
         x->shares = cases[i].shares;
         for (uint32_t k = 0; k < N && cases[i].bytes != 0; k++) {
-            parts[k].bytes = k == OTHER ? cases[i].bytes : 40;
+            parts[k].send_bytes = k == OTHER ? cases[i].bytes : 40;
         }
         /* What this rank keeps is not sent. */
-        parts[RANK].bytes = parts[RANK].comes = 200;
+        parts[RANK].send_bytes = parts[RANK].recv_bytes = 200;
         n_launched = 0;
         is_status(gh_exchange_issue(x, &op, &err), GH_OK, &err, "%s",
                   cases[i].what);
@@ -1146,8 +1146,8 @@ static void test_batches(void)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         /* Rank 3 gets nothing. */
-        gh_exchange_part parts[N] = { [2] = { .bytes = 10 },
-                                      [0] = { .bytes = 20 } };
+        gh_exchange_part parts[N] = { [2] = { .send_bytes = 10 },
+                                      [0] = { .send_bytes = 20 } };
         const gh_exchange_op op = { .struct_size = sizeof(op),
                                     .stream = cases[i].stream,
                                     .send = calls,
@@ -1446,7 +1446,7 @@ static void test_parts(void)
     const gh_exchange_op op = { .struct_size = sizeof(op),
                                 .stream = STREAM,
                                 .send = said,
-                                .at = 100,
+                                .window_offset = 100,
                                 .parts = parts };
     gh_exchange *x = begin(GH_EXCHANGE_NCCL);
     gh_exchange_stats stats;
