@@ -16,6 +16,7 @@
 #include <graphhooks/offload.h>
 #include <graphhooks/overlap.h>
 #include <graphhooks/plan.h>
+#include <graphhooks/pool.h>
 #include <graphhooks/ranks.h>
 #include <graphhooks/run.h>
 #include <graphhooks/session.h>

@@ -17,6 +17,7 @@ graphhooksinclude_HEADERS = \
 	include/graphhooks/offload.h \
 	include/graphhooks/overlap.h \
 	include/graphhooks/plan.h \
+	include/graphhooks/pool.h \
 	include/graphhooks/ranks.h \
 	include/graphhooks/run.h \
 	include/graphhooks/session.h \

@@ -21,6 +21,7 @@ libcore_la_SOURCES = \
 	lib/abi/offload_options.c \
 	lib/abi/offload_options.h \
 	lib/abi/plan.c \
+	lib/abi/pool.c \
 	lib/abi/ranks.c \
 	lib/abi/services.c \
 	lib/abi/services.h \
@@ -47,6 +48,8 @@ libcore_la_SOURCES = \
 	lib/exchange/wait.c \
 	lib/exchange/window.c \
 	lib/pipeline/slots.c \
+	lib/pool/pool.c \
+	lib/pool/pool.h \
 	lib/stash/stash.c \
 	lib/stash/stash.h \
 	lib/family/family.h \

@@ -25,6 +25,7 @@
 #include <graphhooks/offload.h>
 #include <graphhooks/overlap.h>
 #include <graphhooks/plan.h>
+#include <graphhooks/pool.h>
 #include <graphhooks/ranks.h>
 #include <graphhooks/session.h>
 #include <graphhooks/stash.h>
@@ -138,6 +139,13 @@ typedef struct gh_api {
                               uint32_t);
     gh_status (*exchange_suspend)(gh_exchange *, void *, gh_error *);
     gh_status (*exchange_resume)(gh_exchange *, gh_error *);
+    gh_status (*pool_create)(const gh_pool_desc *, gh_pool **, gh_error *);
+    void (*pool_destroy)(gh_pool *);
+    gh_status (*pool_get_functions)(const gh_pool *, gh_pool_functions *,
+                                    gh_error *);
+    gh_status (*pool_suspend)(gh_pool *, gh_error *);
+    gh_status (*pool_resume)(gh_pool *, gh_error *);
+    gh_status (*pool_get_stats)(const gh_pool *, gh_pool_stats *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

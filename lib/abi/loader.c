@@ -90,6 +90,12 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .words_compare = gh_words_compare,
         .exchange_suspend = gh_exchange_suspend,
         .exchange_resume = gh_exchange_resume,
+        .pool_create = gh_pool_create,
+        .pool_destroy = gh_pool_destroy,
+        .pool_get_functions = gh_pool_get_functions,
+        .pool_suspend = gh_pool_suspend,
+        .pool_resume = gh_pool_resume,
+        .pool_get_stats = gh_pool_get_stats,
     };
 
     if (api_p == NULL) {

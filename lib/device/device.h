@@ -205,6 +205,8 @@ void gh_device_stream_destroy(struct gh_device *dev, void *stream);
  * counts as stuck: none waits any more, and memory is left to the context.
  * Returns the limit before. */
 uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds);
+/* Waits until all work of the context has ended.  No stream is captured. */
+gh_status gh_device_wait(struct gh_device *dev, gh_error *err);
 /* Begins to wait, in a thread and at most so long, until all work of the
  * context has ended; gh_job_end() is to follow. */
 struct gh_job *gh_device_idle_begin(struct gh_device *dev, uint32_t seconds);

@@ -100,6 +100,11 @@ uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
     return before;
 }
 
+gh_status gh_device_wait(struct gh_device *dev, gh_error *err)
+{
+    return gh_device_call(dev, err, cuCtxSynchronize, ());
+}
+
 static void await_idle(struct gh_device *dev, const void *arg)
 {
     (void)arg;

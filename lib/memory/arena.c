@@ -57,7 +57,7 @@ static uint64_t region_bytes(const struct gh_arena *arena, uint64_t piece)
     uint64_t bytes =
         arena->mapped < LARGE_REGION ? arena->mapped : LARGE_REGION;
 
-    if (piece >= LARGE_REGION / 2 || piece > bytes) {
+    if (arena->exact || piece >= LARGE_REGION / 2 || piece > bytes) {
         bytes = piece;
     }
     return round_up(bytes, arena->granule);

@@ -20,6 +20,7 @@ struct gh_arena {
     uint64_t granule; /* 0: the arena is not open */
     struct gh_region *regions;
     uint64_t mapped; /* bytes that the regions have now */
+    bool exact;      /* regions are as large as what they are made for */
 };
 
 /* GH_ERR_UNSUPPORTED: the device cannot, and the arena stays closed. */

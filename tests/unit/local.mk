@@ -34,6 +34,7 @@ test_programs += \
 	tests/unit/memory/arena.t \
 	tests/unit/memory/held.t \
 	tests/unit/memory/pinned.t \
+	tests/unit/memory/pool.t \
 	tests/unit/device/batch.t \
 	tests/unit/device/calls.t \
 	tests/unit/device/job.t \
@@ -110,6 +111,8 @@ tests_unit_memory_held_t_SOURCES = tests/unit/memory/held.c $(soft_memory) \
 	$(host_memory)
 tests_unit_memory_held_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
 tests_unit_memory_held_t_LDADD = $(core_test_libs)
+tests_unit_memory_pool_t_SOURCES = tests/unit/memory/pool.c $(soft_memory)
+tests_unit_memory_pool_t_LDADD = $(core_test_libs)
 tests_unit_memory_pinned_t_SOURCES = tests/unit/memory/pinned.c \
 	$(soft_memory) $(host_memory)
 tests_unit_memory_pinned_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)

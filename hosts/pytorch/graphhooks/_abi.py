@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure
-from ctypes import c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32
-from ctypes import c_uint64, c_void_p
+from ctypes import c_char, c_char_p, c_double, c_int, c_int32, c_int64
+from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 
 # ---- base.h ----------------------------------------------------------------
 
@@ -766,6 +766,44 @@ class gh_exchange_stats(Structure):
     ]
 
 
+# ---- pool.h ----------------------------------------------------------------
+
+POOL_ALLOC_FN = CFUNCTYPE(c_void_p, c_int64, c_int, c_void_p)
+POOL_FREE_FN = CFUNCTYPE(None, c_void_p, c_int64, c_int, c_void_p)
+
+
+class gh_pool_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("driver", c_char_p),
+        ("context", c_void_p),
+        ("device", c_int32),
+        ("reserved", c_uint32),
+        ("environment", POINTER(c_char_p)),
+    ]
+
+
+class gh_pool_functions(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("alloc", POOL_ALLOC_FN),
+        ("free", POOL_FREE_FN),
+    ]
+
+
+class gh_pool_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("suspended", c_uint32),
+        ("bytes", c_uint64),
+        ("given", c_uint64),
+        ("suspend_ns", c_uint64),
+        ("resume_ns", c_uint64),
+    ]
+
+
 # ---- stash.h ---------------------------------------------------------------
 
 GH_STASH_SUSPENDS = 1 << 0
@@ -862,6 +900,7 @@ class gh_memory_stats(Structure):
 
 _session = c_void_p
 _exchange = c_void_p
+_pool = c_void_p
 _stash = c_void_p
 _model = c_void_p
 _err = POINTER(gh_error)
@@ -991,6 +1030,15 @@ class gh_api(Structure):
         ),
         ("exchange_suspend", _call(_exchange, c_void_p)),
         ("exchange_resume", _call(_exchange)),
+        ("pool_create", _call(POINTER(gh_pool_desc), POINTER(_pool))),
+        ("pool_destroy", CFUNCTYPE(None, _pool)),
+        (
+            "pool_get_functions",
+            _call(_pool, POINTER(gh_pool_functions)),
+        ),
+        ("pool_suspend", _call(_pool)),
+        ("pool_resume", _call(_pool)),
+        ("pool_get_stats", _call(_pool, POINTER(gh_pool_stats))),
     ]
 
 

@@ -29,7 +29,9 @@
     slot(stash_end_step) slot(stash_get_stats) \
     slot(session_suspend) slot(session_resume) slot(memory_get_stats) \
     slot(stash_suspend) slot(stash_resume) \
-    slot(words_compare) slot(exchange_suspend) slot(exchange_resume)
+    slot(words_compare) slot(exchange_suspend) slot(exchange_resume) \
+    slot(pool_create) slot(pool_destroy) slot(pool_get_functions) \
+    slot(pool_suspend) slot(pool_resume) slot(pool_get_stats)
 
 static void test_the_table(void)
 {

@@ -1,0 +1,234 @@
+/*
+ * pool.c - see pool.h.
+ *
+ * Allocators that take plain functions say nothing of which pool they mean, so
+ * each pool has functions of its own, and there are as many pools as there are
+ * of those.  A pool that is destroyed keeps its place until its memory is
+ * freed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "pool/pool.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "device/device.h"
+#include "memory/arena.h"
+
+#include <pthread.h>
+
+struct gh_pool {
+    struct gh_device *dev; /* NULL: the place is free */
+    struct gh_arena arena;
+    bool destroyed, suspended;
+    uint64_t given, suspend_ns, resume_ns;
+};
+
+#define EACH(x) \
+    x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) \
+        x(14) x(15)
+#define ONE(i) +1
+
+enum {
+    N_POOLS = EACH(ONE)
+};
+
+/* Of all pools; a call of the driver is what takes time in it. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gh_pool pools[N_POOLS];
+
+/* ---- a place ------------------------------------------------------------- */
+
+static void leave_place(struct gh_pool *pool)
+{
+    struct gh_device *dev = pool->dev;
+
+    gh_arena_close(&pool->arena);
+    *pool = (struct gh_pool){ 0 };
+    gh_device_close(dev);
+}
+
+static gh_status take_place(struct gh_device *dev, struct gh_pool **pool_p,
+                            gh_error *err)
+{
+    for (int i = 0; i < N_POOLS; i++) {
+        if (pools[i].dev == NULL) {
+            pools[i] = (struct gh_pool){ .dev = dev };
+            *pool_p = &pools[i];
+            return GH_OK;
+        }
+    }
+    return gh_fail(err, GH_ERR_BUSY,
+                   "gh_pool_create: the process has %d pools, which is the "
+                   "most: destroy one, and free all that it has given",
+                   N_POOLS);
+}
+
+gh_status gh_pool_open(struct gh_device *dev, gh_pool **pool_p, gh_error *err)
+{
+    struct gh_pool *pool = NULL;
+    gh_status status;
+
+    pthread_mutex_lock(&lock);
+    status = take_place(dev, &pool, err);
+    if (status == GH_OK) {
+        status = gh_arena_open(&pool->arena, dev, err);
+        pool->arena.exact = true;
+        if (status != GH_OK) {
+            *pool = (struct gh_pool){ 0 };
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (status == GH_OK) {
+        *pool_p = pool;
+    }
+    return status;
+}
+
+void gh_pool_close(gh_pool *pool)
+{
+    pthread_mutex_lock(&lock);
+    pool->destroyed = true;
+    if (pool->arena.regions == NULL) {
+        leave_place(pool);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- pieces -------------------------------------------------------------- */
+
+static void *alloc_in(struct gh_pool *pool, int64_t bytes)
+{
+    void *address = NULL;
+
+    pthread_mutex_lock(&lock);
+    if (pool->dev != NULL && !pool->destroyed && !pool->suspended &&
+        bytes > 0) {
+        struct gh_device_before before = gh_device_enter(pool->dev);
+
+        (void)gh_arena_alloc(&pool->arena, (uint64_t)bytes, &address, NULL);
+        gh_device_leave(pool->dev, before);
+    }
+    pthread_mutex_unlock(&lock);
+    return address;
+}
+
+static void free_in(struct gh_pool *pool, void *address, int64_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    if (pool->dev != NULL && address != NULL) {
+        struct gh_device_before before = gh_device_enter(pool->dev);
+
+        /* Work that failed uses nothing any more. */
+        if (!pool->suspended) {
+            (void)gh_device_wait(pool->dev, NULL);
+        }
+        gh_arena_free(&pool->arena, address, (uint64_t)bytes, false);
+        gh_device_leave(pool->dev, before);
+        if (pool->destroyed && pool->arena.regions == NULL) {
+            leave_place(pool);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+#define FUNCTIONS(i) \
+    static void *alloc_##i(int64_t bytes, int device, void *stream) \
+    { \
+        (void)device; \
+        (void)stream; \
+        return alloc_in(&pools[i], bytes); \
+    } \
+    static void free_##i(void *address, int64_t bytes, int device, \
+                         void *stream) \
+    { \
+        (void)device; \
+        (void)stream; \
+        free_in(&pools[i], address, bytes); \
+    }
+EACH(FUNCTIONS)
+
+#define ENTRY(i) { .alloc = alloc_##i, .free = free_##i },
+static const gh_pool_functions all_functions[N_POOLS] = { EACH(ENTRY) };
+
+void gh_pool_find_functions(const gh_pool *pool, gh_pool_functions *functions)
+{
+    *functions = all_functions[pool - pools];
+}
+
+/* ---- to suspend, and to resume ------------------------------------------- */
+
+/* Memory of which some could not be given back is taken again.  Where that
+ * fails too, the pool is suspended, with less than it could have given. */
+static gh_status give_all(struct gh_pool *pool, gh_error *err)
+{
+    const uint64_t mapped = pool->arena.mapped;
+    gh_status status = gh_device_wait(pool->dev, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_arena_unmap(&pool->arena, err);
+    if (status != GH_OK && gh_arena_map(&pool->arena, NULL) == GH_OK) {
+        return status;
+    }
+    pool->given = mapped - pool->arena.mapped;
+    pool->suspended = true;
+    return GH_OK;
+}
+
+gh_status gh_pool_give(gh_pool *pool, gh_error *err)
+{
+    const uint64_t start = gh_now_ns();
+    gh_status status;
+
+    pthread_mutex_lock(&lock);
+    if (pool->suspended) {
+        status = gh_fail(err, GH_ERR_STATE,
+                         "gh_pool_suspend: the pool is suspended: call "
+                         "gh_pool_resume first");
+    } else {
+        struct gh_device_before before = gh_device_enter(pool->dev);
+
+        status = give_all(pool, err);
+        gh_device_leave(pool->dev, before);
+        pool->suspend_ns = gh_now_ns() - start;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+gh_status gh_pool_take(gh_pool *pool, gh_error *err)
+{
+    const uint64_t start = gh_now_ns();
+    gh_status status;
+
+    pthread_mutex_lock(&lock);
+    if (!pool->suspended) {
+        status = gh_fail(err, GH_ERR_STATE,
+                         "gh_pool_resume: the pool is not suspended: call "
+                         "gh_pool_suspend first");
+    } else {
+        struct gh_device_before before = gh_device_enter(pool->dev);
+
+        status = gh_arena_map(&pool->arena, err);
+        gh_device_leave(pool->dev, before);
+        pool->suspended = status != GH_OK;
+        pool->resume_ns = gh_now_ns() - start;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void gh_pool_count(const gh_pool *pool, gh_pool_stats *stats)
+{
+    pthread_mutex_lock(&lock);
+    *stats = (gh_pool_stats){ .suspended = pool->suspended,
+                              .bytes = pool->arena.mapped,
+                              .given = pool->given,
+                              .suspend_ns = pool->suspend_ns,
+                              .resume_ns = pool->resume_ns };
+    pthread_mutex_unlock(&lock);
+}
