@@ -23,6 +23,7 @@ libcore_la_SOURCES = \
 	lib/abi/plan.c \
 	lib/abi/pool.c \
 	lib/abi/ranks.c \
+	lib/abi/run.c \
 	lib/abi/services.c \
 	lib/abi/services.h \
 	lib/abi/session.c \

@@ -27,6 +27,7 @@
 #include <graphhooks/plan.h>
 #include <graphhooks/pool.h>
 #include <graphhooks/ranks.h>
+#include <graphhooks/run.h>
 #include <graphhooks/session.h>
 #include <graphhooks/stash.h>
 #include <graphhooks/words.h>
@@ -118,6 +119,8 @@ typedef struct gh_api {
     gh_status (*exchange_get_stats)(const gh_exchange *, gh_exchange_stats *,
                                     gh_error *);
     gh_status (*ranks_abort)(gh_session *, const char *, gh_error *);
+
+    /* since 0.6 */
     gh_status (*exchange_release_window)(gh_exchange *, void *, gh_error *);
     gh_status (*plan_slots)(const gh_pipeline_desc *, uint32_t *, gh_error *);
     gh_status (*stash_create)(const gh_stash_desc *, gh_stash **, gh_error *);
@@ -146,6 +149,8 @@ typedef struct gh_api {
     gh_status (*pool_suspend)(gh_pool *, gh_error *);
     gh_status (*pool_resume)(gh_pool *, gh_error *);
     gh_status (*pool_get_stats)(const gh_pool *, gh_pool_stats *, gh_error *);
+    gh_status (*run_pass)(gh_session *, gh_pass *, gh_issue_fn *, void *,
+                          gh_decision *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

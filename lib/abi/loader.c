@@ -96,6 +96,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .pool_suspend = gh_pool_suspend,
         .pool_resume = gh_pool_resume,
         .pool_get_stats = gh_pool_get_stats,
+        .run_pass = gh_run_pass,
     };
 
     if (api_p == NULL) {

@@ -244,6 +244,28 @@ refused 3 "none.so: .*; give the graphhooks library by --library$" \
     --driver soft $small --library "$scratch/none.so"
 # shellcheck disable=SC2086 # words
 refused 3 "is not graphhooks" --driver soft $small --library libc.so.6
+cat > "$scratch/old.c" << 'EOF'
+#include <graphhooks/loader.h>
+
+gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
+{
+    static gh_api api;
+
+    (void)major;
+    (void)err;
+    api.struct_size = offsetof(gh_api, run_pass);
+    *api_p = &api;
+    return GH_OK;
+}
+EOF
+if ${CC:-cc} -I"$srcdir/include" -shared -fPIC -o "$scratch/old.so" \
+    "$scratch/old.c" 2> "$scratch/cc.log"; then
+    # shellcheck disable=SC2086 # words
+    refused 3 "old.so: it has no gh_run_pass; take 0.6 or later$" \
+        --driver soft $small --library "$scratch/old.so"
+else
+    skip "no compiler to make an old library with"
+fi
 GRAPHHOOKS_SOFTCUDA=$scratch/none.so
 export GRAPHHOOKS_SOFTCUDA
 # shellcheck disable=SC2086 # words

@@ -63,6 +63,7 @@ fake_device_alone = tests/support/fake_device.c tests/support/fake_device.h
 fake_device = $(fake_calls) $(fake_device_alone)
 tests_unit_abi_loader_t_LDADD = $(core_test_libs)
 tests_unit_abi_run_t_LDADD = $(core_test_libs)
+tests_unit_abi_run_t_LDFLAGS = $(fake_ldflags)
 tests_unit_abi_words_t_LDADD = $(core_test_libs)
 tests_unit_family_family_t_LDADD = $(core_test_libs)
 tests_unit_family_object_t_LDADD = $(core_test_libs)

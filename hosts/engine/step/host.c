@@ -45,15 +45,14 @@ static uint32_t features_of(const struct config *config)
 }
 
 /* Whether the embedding is described with the first layer and the head with the
- * last one.  Pairs of microbatches run both by themselves, and a library
- * without gh_plan_slots does not know them. */
+ * last one.  Pairs of microbatches run both by themselves. */
 static uint32_t ends_of(const struct host *host, int layer)
 {
     const struct trainer *trainer = host->trainer;
     const int last = trainer->model.config.layers - 1;
     uint32_t features = 0;
 
-    if (trainer->overlaps || !GH_HAS(host->gh, gh_api, plan_slots)) {
+    if (trainer->overlaps) {
         return 0;
     }
     if (layer == 0 && trainer->chunks[0].model.embeds) {
@@ -120,10 +119,10 @@ static gh_status describe_model(struct host *host, gh_model **model_p,
 {
     const struct config *config = &host->trainer->model.config;
     const gh_api *gh = host->gh;
-    const uint32_t stage = GH_HAS(gh, gh_api, plan_slots) ? GH_MODEL_STAGE : 0;
     const gh_model_desc all = { .struct_size = sizeof(all),
-                                .flags = config->share.all == 0 ? GH_MODEL_WHOLE
-                                                                : stage,
+                                .flags = config->share.all == 0
+                                             ? GH_MODEL_WHOLE
+                                             : GH_MODEL_STAGE,
                                 .ep_size = ep_size_of(host) };
     gh_status status = gh->model_create(model_p, err);
 
@@ -164,8 +163,7 @@ static gh_status find_slots(struct host *host, gh_error *err)
         host->slots[0] = (uint32_t)options_sets(options);
         return GH_OK;
     }
-    if (pipeline_is_interleaved(options) &&
-        GH_HAS(host->gh, gh_api, plan_slots)) {
+    if (pipeline_is_interleaved(options)) {
         return host->gh->plan_slots(&desc, host->slots, err);
     }
     pipeline_slots(options, host->slots);
@@ -235,21 +233,11 @@ static int open_session(struct host *host, enum mode mode, bool dry,
 
 static int check_library(struct host *host)
 {
-    if (host->trainer->options->suspend != 0 &&
-        !GH_HAS(host->gh, gh_api, exchange_resume)) {
-        snprintf(host->error, sizeof(host->error),
-                 "--library %s: it has no gh_session_suspend, which --suspend "
-                 "needs; take 0.6 or later",
-                 host->trainer->options->library);
-        return -1;
-    }
-    if (!host->trainer->overlaps ||
-        GH_HAS(host->gh, gh_api, overlap_get_stats)) {
+    if (GH_HAS(host->gh, gh_api, run_pass)) {
         return 0;
     }
     snprintf(host->error, sizeof(host->error),
-             "--library %s: it has no gh_overlap_run, which the modes with "
-             "overlap need; take 0.5 or later",
+             "--library %s: it has no gh_run_pass; take 0.6 or later",
              host->trainer->options->library);
     return -1;
 }
@@ -445,8 +433,7 @@ void host_close(struct host *host)
 
 void host_give_up(struct host *host, const char *why)
 {
-    if (host != NULL && host->session != NULL &&
-        GH_HAS(host->gh, gh_api, ranks_abort)) {
+    if (host != NULL && host->session != NULL) {
         (void)host->gh->ranks_abort(host->session, why, NULL);
     }
 }

@@ -70,8 +70,6 @@ int host_rest(struct host *host, bool step_ended)
 void host_memory_stats(const struct host *host, gh_memory_stats *stats)
 {
     memset(stats, 0, sizeof(*stats));
-    if (GH_HAS(host->gh, gh_api, memory_get_stats)) {
-        stats->struct_size = sizeof(*stats);
-        (void)host->gh->memory_get_stats(host->session, stats, NULL);
-    }
+    stats->struct_size = sizeof(*stats);
+    (void)host->gh->memory_get_stats(host->session, stats, NULL);
 }

@@ -204,7 +204,7 @@ static gh_pass call_of(const struct host *host, const struct pass *pass)
     };
 }
 
-/* A pass on its way through gh_api_run_pass(). */
+/* A pass on its way through gh_run_pass(). */
 struct attempt {
     struct host *host;
     struct pass *pass;
@@ -257,8 +257,8 @@ static int run_pass(struct host *host, struct pass *pass,
     if (host->trainer->dev->code != CUDA_SUCCESS) {
         return -1;
     }
-    status = gh_api_run_pass(host->gh, host->session, &call, issue, &attempt,
-                             &decision, &err);
+    status = host->gh->run_pass(host->session, &call, issue, &attempt,
+                                &decision, &err);
     if (status != GH_OK) {
         return err.text[0] == '\0'
                    ? -1

@@ -495,6 +495,12 @@ class gh_decision(Structure):
     ]
 
 
+ISSUE_FN = CFUNCTYPE(
+    gh_status, c_void_p, POINTER(gh_pass), POINTER(gh_decision),
+    POINTER(gh_error)
+)
+
+
 class gh_border_key(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -1039,6 +1045,9 @@ class gh_api(Structure):
         ("pool_suspend", _call(_pool)),
         ("pool_resume", _call(_pool)),
         ("pool_get_stats", _call(_pool, POINTER(gh_pool_stats))),
+        ("run_pass",
+         _call(_session, POINTER(gh_pass), ISSUE_FN, c_void_p,
+               POINTER(gh_decision))),
     ]
 
 

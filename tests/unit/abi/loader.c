@@ -31,7 +31,8 @@
     slot(stash_suspend) slot(stash_resume) \
     slot(words_compare) slot(exchange_suspend) slot(exchange_resume) \
     slot(pool_create) slot(pool_destroy) slot(pool_get_functions) \
-    slot(pool_suspend) slot(pool_resume) slot(pool_get_stats)
+    slot(pool_suspend) slot(pool_resume) slot(pool_get_stats) \
+    slot(run_pass)
 
 static void test_the_table(void)
 {

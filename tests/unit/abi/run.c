@@ -1,5 +1,5 @@
 /*
- * gh_api_run_pass() calls the hooks of a pass in their order, whatever they and
+ * gh_run_pass() calls the hooks of a pass in their order, whatever they and
  * the host's own function answer.
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,8 +22,8 @@ static void note(const char *letter)
     strncat(calls, letter, sizeof(calls) - strlen(calls) - 1);
 }
 
-static gh_status enter(gh_session *session, const gh_pass *pass,
-                       gh_decision *decision, gh_error *err)
+gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
+                         gh_decision *decision, gh_error *err)
 {
     (void)session;
     (void)pass;
@@ -33,7 +33,7 @@ static gh_status enter(gh_session *session, const gh_pass *pass,
     return enters;
 }
 
-static gh_status leave(gh_session *session, const gh_pass *pass, gh_error *err)
+gh_status gh_layer_exit(gh_session *session, const gh_pass *pass, gh_error *err)
 {
     (void)session;
     (void)pass;
@@ -42,7 +42,7 @@ static gh_status leave(gh_session *session, const gh_pass *pass, gh_error *err)
     return exited[n_exited++ % 4];
 }
 
-static gh_status cancel(gh_session *session, gh_error *err)
+gh_status gh_layer_cancel(gh_session *session, gh_error *err)
 {
     (void)session;
     (void)err;
@@ -50,7 +50,7 @@ static gh_status cancel(gh_session *session, gh_error *err)
     return GH_OK;
 }
 
-static gh_status pre_warmup(gh_session *session, gh_error *err)
+gh_status gh_pre_warmup(gh_session *session, gh_error *err)
 {
     (void)session;
     (void)err;
@@ -58,7 +58,7 @@ static gh_status pre_warmup(gh_session *session, gh_error *err)
     return pauses;
 }
 
-static gh_status post_warmup(gh_session *session, gh_error *err)
+gh_status gh_post_warmup(gh_session *session, gh_error *err)
 {
     (void)session;
     (void)err;
@@ -79,12 +79,6 @@ static gh_status issue(void *user, gh_pass *pass, const gh_decision *decision,
 
 static gh_status run(uint32_t flags, gh_error *err)
 {
-    static const gh_api gh = { .struct_size = sizeof(gh),
-                               .layer_enter = enter,
-                               .layer_exit = leave,
-                               .layer_cancel = cancel,
-                               .pre_warmup = pre_warmup,
-                               .post_warmup = post_warmup };
     gh_pass pass = { .struct_size = sizeof(pass), .flags = flags };
     gh_decision decision = { .struct_size = sizeof(decision) };
     int n = 0;
@@ -92,7 +86,7 @@ static gh_status run(uint32_t flags, gh_error *err)
 
     calls[0] = '\0';
     n_entered = n_issued = n_exited = 0;
-    status = gh_api_run_pass(&gh, NULL, &pass, issue, &n, &decision, err);
+    status = gh_run_pass(NULL, &pass, issue, &n, &decision, err);
     ok((uint32_t)n == n_issued, "the host's function has its pointer");
     return status;
 }
@@ -137,8 +131,22 @@ static const struct {
       0, 0 },
 };
 
+static void test_invalid_args(void)
+{
+    gh_pass pass = { .struct_size = sizeof(pass) };
+    gh_decision decision = { .struct_size = sizeof(decision) };
+    gh_error err = { "" };
+
+    calls[0] = '\0';
+    is_status(gh_run_pass(NULL, &pass, NULL, NULL, &decision, &err),
+              GH_ERR_INVALID, &err, "nothing to issue with is refused");
+    is_str(err.text, "gh_run_pass: issue is NULL", "by name");
+    is_str(calls, "", "before a pass is entered");
+}
+
 int main(void)
 {
+    test_invalid_args();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         gh_error err = { "" };
 
