@@ -151,6 +151,7 @@ typedef struct gh_api {
     gh_status (*pool_get_stats)(const gh_pool *, gh_pool_stats *, gh_error *);
     gh_status (*run_pass)(gh_session *, gh_pass *, gh_issue_fn *, void *,
                           gh_decision *, gh_error *);
+    uint32_t (*offload_is_on)(const gh_session *, uint32_t);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -297,7 +297,22 @@ GH_API gh_status gh_offload_declare(gh_session *session,
                                     gh_offload_declared *groups, uint32_t n,
                                     uint32_t in_flight, gh_error *err);
 
-/* Counters since the session was opened.  Set struct_size before the call. */
+/**
+ * Whether the session offloads groups of a module: what gh_offload_desc and the
+ * environment ask for together.  For a host that copies its tensors into a
+ * group, or splits its passes, only where that is of use.  Whether one group of
+ * the module goes is decided later, and it may stay.
+ *
+ * @param module  as in gh_offload_group; 0: any module
+ *
+ * @return 1: it does; 0: it does not, there is no such module, or `session` is
+ *         NULL or closed.
+ * Blocks: never.  Since: 0.6.
+ */
+GH_API uint32_t gh_offload_is_on(const gh_session *session, uint32_t module);
+
+/* Counters since the session was opened.  Set struct_size before the call.
+ * Since 0.3. */
 typedef struct gh_offload_stats {
     uint32_t struct_size;
     uint32_t groups;           /* of a microbatch, in all chunks */

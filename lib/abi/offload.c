@@ -136,6 +136,22 @@ gh_status gh_offload_release(gh_session *session, uint32_t layer,
                : status;
 }
 
+uint32_t gh_offload_is_on(const gh_session *session, uint32_t module)
+{
+    const uint32_t own = module & ~GH_MODULE_NAMED;
+    const struct gh_offload_options *asked;
+
+    if (gh_session_check_read(session, "gh_offload_is_on", NULL) != GH_OK ||
+        !session->offloads) {
+        return 0;
+    }
+    asked = &session->offload;
+    if ((module & GH_MODULE_NAMED) != 0) {
+        return own < asked->n_names && (asked->named >> own & 1) != 0;
+    }
+    return module == 0 || (asked->modules & module) != 0;
+}
+
 gh_status gh_offload_get_stats(const gh_session *session,
                                gh_offload_stats *stats, gh_error *err)
 {

@@ -1048,6 +1048,7 @@ class gh_api(Structure):
         ("run_pass",
          _call(_session, POINTER(gh_pass), ISSUE_FN, c_void_p,
                POINTER(gh_decision))),
+        ("offload_is_on", CFUNCTYPE(c_uint32, _session, c_uint32)),
     ]
 
 

@@ -628,6 +628,56 @@ static void test_bad_arguments(void)
     toy_close(&sv);
 }
 
+/* What the host names, and what the environment names in its place. */
+static void test_what_is_on(void)
+{
+    static const char *const other[] = { "GRAPHHOOKS_OFFLOAD=own_a,mlp_norm",
+                                         "GRAPHHOOKS_LOG=off", NULL };
+    static const char *const none[] = { "GRAPHHOOKS_OFFLOAD=",
+                                        "GRAPHHOOKS_LOG=off", NULL };
+    struct toy_options o = small;
+    gh_session *session;
+
+    is_int(gh_offload_is_on(NULL, 0), 0, "nothing is on without a session");
+    o.offload.struct_size = 1; /* not the default */
+    o.offload.modules = "core_attn,own_b";
+    if (!open_with(&o)) {
+        return;
+    }
+    is_int(gh_offload_is_on(sv.session, 0), 1, "something is on");
+    is_int(gh_offload_is_on(sv.session, GH_MODULE_CORE_ATTN), 1,
+           "the module that is named");
+    is_int(gh_offload_is_on(sv.session, GH_MODULE_MLP_NORM), 0, "no other");
+    is_int(gh_offload_is_on(sv.session, OWN | 1), 1,
+           "the host's that is named");
+    is_int(gh_offload_is_on(sv.session, OWN | 0), 0, "no other of the host's");
+    is_int(gh_offload_is_on(sv.session, OWN | 2), 0,
+           "nor one that has no name");
+    is_int(gh_offload_is_on(sv.session, OWN | 32), 0, "nor one that none has");
+    session = sv.session;
+    toy_close(&sv);
+    is_int(gh_offload_is_on(session, 0), 0, "nothing once it is closed");
+
+    o.environment = other;
+    if (!open_with(&o)) {
+        return;
+    }
+    is_int(gh_offload_is_on(sv.session, GH_MODULE_CORE_ATTN), 0,
+           "the environment wins over the host");
+    is_int(gh_offload_is_on(sv.session, GH_MODULE_MLP_NORM), 1,
+           "and names others");
+    is_int(gh_offload_is_on(sv.session, OWN | 0), 1, "also the host's own");
+    toy_close(&sv);
+
+    o.offload.modules = "";
+    o.environment = none;
+    if (!open_with(&o)) {
+        return;
+    }
+    is_int(gh_offload_is_on(sv.session, 0), 0, "nothing is on");
+    toy_close(&sv);
+}
+
 static void try_option(gh_offload_desc desc, const char *const *environment,
                        gh_status expected, const char *words)
 {
@@ -734,6 +784,7 @@ int main(void)
         return status;
     }
     test_bad_arguments();
+    test_what_is_on();
     test_options();
     test_calls_out_of_turn();
     test_pool_limit();
