@@ -9,12 +9,13 @@ lib/, softcuda and softnccl.  The rules below find places to break in its
 functions; --most (40; 0: all) of them are taken in each room, as --seed (1)
 draws them.  --list prints those, and breaks nothing.
 
-The tree is copied, without a build, and built there with gcov, so it may be
-edited meanwhile.  Each program of make check runs once, which tells the lines
-that it reaches and the time that it takes.  Each break is then compiled, and
-the programs that reach its line run, the fastest first, until one fails.  A
-break that none notices is printed with its place and the difference, and at
-the end a line for each room:
+The tree is copied, without a build, so it may be edited meanwhile, and built
+there twice: with gcov, which tells the lines that each program of make check
+reaches, and without, which tells the time that it takes.  Each break is then
+compiled without gcov, whose counters slow down what forks, and the programs
+that reach its line run, the fastest first, until one fails.  A break that none
+notices is printed with its place and the difference, and at the end a line for
+each room:
 
     ROOM: N of M noticed (P %), N survived, N where no program comes
 
@@ -176,19 +177,23 @@ def drawn(tree, room, seed, most):
 
 # ---- the build -------------------------------------------------------------
 
+# How often as long a program may take that counts lines.
+COUNTING = 20
+
+
 class Build:
     """A copy of the tree, what is built of it, and what each program reaches."""
 
     def __init__(self, scratch):
         self.tree, self.folder = scratch / "tree", scratch / "build"
+        self.counting = scratch / "counting"  # the build with gcov
         self.jobs = os.environ.get("JOBS", str(os.cpu_count()))
         self.seconds = {}  # of each program
         self.reached = {}  # the programs that reach each source and line
         self.environment = {
             **{name: value for name, value in os.environ.items()
                if not name.startswith("GRAPHHOOKS_")},
-            "srcdir": str(self.tree), "builddir": str(self.folder),
-            "LD_LIBRARY_PATH": str(self.folder / ".libs"),
+            "srcdir": str(self.tree),
             "GRAPHHOOKS_TEST_SEEDS": "3", "OMP_NUM_THREADS": "1"}
 
     def call(self, *words, folder=None):
@@ -206,7 +211,8 @@ class Build:
         return self.call("make", "-s", f"-j{self.jobs}", *targets)[0]
 
     def prepare(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self.folder, self.counting):
+            folder.mkdir(parents=True, exist_ok=True)
         names = self.must("git", "ls-files", "-co", "--exclude-standard",
                           folder=TOP).splitlines()
         for name in names:
@@ -217,22 +223,30 @@ class Build:
                 shutil.copy(old, new)
         if not (self.tree / "configure").exists():
             self.must("autoreconf", "-fi", folder=self.tree)
-        if not (self.folder / "Makefile").exists():
-            self.must(str(self.tree / "configure"), "-q",
-                      "CFLAGS=-O0 --coverage",
-                      *os.environ.get("CONFIGURE", "").split())
         # Families are refused that have constructors, as gcov's have.
         families = [f"plugins/{p.stem}.la"
                     for p in (self.tree / "plugins").glob("*.c")]
-        if families:
-            self.must("make", "-s", f"-j{self.jobs}", "CFLAGS=-O0", *families)
-        self.must("make", "-s", f"-j{self.jobs}", "build-tests")
+        for folder, flags in ((self.folder, "-O1"),
+                              (self.counting, "-O0 --coverage")):
+            if not (folder / "Makefile").exists():
+                self.must(str(self.tree / "configure"), "-q",
+                          f"CFLAGS={flags}",
+                          *os.environ.get("CONFIGURE", "").split(),
+                          folder=folder)
+            if families and folder == self.counting:
+                self.must("make", "-s", f"-j{self.jobs}", "CFLAGS=-O0",
+                          *families, folder=folder)
+            self.must("make", "-s", f"-j{self.jobs}", "build-tests",
+                      folder=folder)
 
-    def passes(self, program, limit):
+    def passes(self, program, limit, folder=None):
         """Whether a program does, in that time."""
+        folder = folder or self.folder
         with subprocess.Popen(
-                [self.folder / program], cwd=self.folder,
-                env=self.environment, stdin=subprocess.DEVNULL,
+                [folder / program], cwd=folder,
+                env={**self.environment, "builddir": str(folder),
+                     "LD_LIBRARY_PATH": str(folder / ".libs")},
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True) as running:
             try:
@@ -248,20 +262,20 @@ class Build:
     def counted(self, rooms):
         """The sources of the rooms and the lines of them that have run."""
         data = [p for room in rooms
-                for p in (self.folder / pathlib.Path(
+                for p in (self.counting / pathlib.Path(
                     room if (self.tree / room).is_dir()
                     else os.path.dirname(room))).rglob("*.gcda")]
         if not data:
             return set()
         _, said = self.call("gcov", "--json-format", "--stdout",
-                            *map(str, data))
+                            *map(str, data), folder=self.counting)
         lines = set()
         for line in said.splitlines():
             if not line.startswith("{"):
                 continue
             for file in json.loads(line)["files"]:
                 path = os.path.relpath(
-                    os.path.join(self.folder, file["file"]), self.tree)
+                    os.path.join(self.counting, file["file"]), self.tree)
                 for at in file["lines"]:
                     self.lines.setdefault(path, set()).add(at["line_number"])
                     if at["count"]:
@@ -269,11 +283,11 @@ class Build:
         return lines
 
     def look(self, rooms):
-        """Runs each program once."""
+        """Runs each program once in each build."""
         slow = float(os.environ.get("SLOW", "5"))
         self.lines = {}
         for program in self.must("make", "-s", "print-programs").split():
-            for path in self.folder.rglob("*.gcda"):
+            for path in self.counting.rglob("*.gcda"):
                 path.unlink()
             begin = time.monotonic()
             if not self.passes(program, slow):
@@ -281,6 +295,8 @@ class Build:
                       f" {slow:g} s")
                 continue
             self.seconds[program] = time.monotonic() - begin
+            # What it reaches in time counts, whether it passes or not.
+            self.passes(program, COUNTING * slow, self.counting)
             for at in self.counted(rooms):
                 self.reached.setdefault(at, []).append(program)
 

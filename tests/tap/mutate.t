@@ -53,7 +53,7 @@ int main(void)
 END
 cat > "$tree/configure" << 'END'
 #!/bin/sh
-cp "${0%/*}/Makefile.made" Makefile
+{ echo "CFLAGS = ${2#CFLAGS=}"; cat "${0%/*}/Makefile.made"; } > Makefile
 END
 chmod +x "$tree/configure"
 cat > "$tree/Makefile.made" << 'END'
@@ -61,9 +61,9 @@ all libgraphhooks.la libgraphhooks-softcuda.la libsoftnccl.la:
 build-tests: tests/room.t
 lib/room/a.o: ../tree/lib/room/a.c
 	mkdir -p lib/room tests
-	gcc --coverage -O0 -c -o $@ ../tree/lib/room/a.c
+	gcc $(CFLAGS) -c -o $@ ../tree/lib/room/a.c
 tests/room.t: lib/room/a.o ../tree/tests/room.c
-	gcc --coverage -o $@ lib/room/a.o ../tree/tests/room.c
+	gcc $(CFLAGS) -o $@ lib/room/a.o ../tree/tests/room.c
 print-programs:
 	@echo tests/room.t
 END
@@ -98,7 +98,7 @@ cmp -s "$scratch/first" "$scratch/said" &&
     [ "$(grep -c '^lib' "$scratch/said")" -eq 3 ]
 ok $? "a seed draws the same ones"
 
-mutate --most 0 lib/room
+SCRATCH=$scratch/kept mutate --most 0 lib/room
 ok $? "it breaks them"
 [ "$(tail -n 1 "$scratch/said")" = "lib/room: 3 of 8 noticed (37 %), 1 survived, 4 where no program comes" ]
 ok $? "and counts them by room"
@@ -116,6 +116,9 @@ ok $? "what no program reaches is told from what one notices"
 git -C "$tree" status --porcelain | grep -v '^??' > "$scratch/changed"
 ! grep -q '<= 3' "$tree/lib/room/a.c" && [ ! -s "$scratch/changed" ]
 ok $? "the tree itself stays as it is"
+[ -n "$(find "$scratch/kept/counting" -name 'a.gcda')" ] &&
+    [ -z "$(find "$scratch/kept/build" -name '*.gcno')" ]
+ok $? "lines are counted in a build of their own"
 cp "$tree/tests/room.c" "$scratch/passing.c"
 sed 's/return at_most(2)/return 1 || at_most(2)/' "$tree/tests/room.c" \
     > "$scratch/room.c"
