@@ -334,8 +334,19 @@ gh_status gh_rank_collect_run(struct gh_capture *capture, void *stream,
 
 static gh_status answer; /* of a node */
 static uint32_t until;   /* nodes until it is given */
-static bool opens, endless;
+static bool opens;
+static const char *words; /* with it; NULL: none, "x...": without an end */
 static uint32_t n_released;
+
+/* A host fills in its gh_error, and may leave out the end. */
+static void say_why(gh_error *error)
+{
+    if (words != NULL && strcmp(words, "x...") == 0) {
+        memset(error->text, 'x', sizeof(error->text));
+    } else if (words != NULL) {
+        snprintf(error->text, sizeof(error->text), "%s", words);
+    }
+}
 
 static gh_status run_node(void *user, const gh_overlap_node *node,
                           gh_error *error)
@@ -350,9 +361,7 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
               name_of(node->stream));
     if (until > 0 && --until == 0) {
         pass_is_open = opens;
-        if (endless) {
-            memset(error->text, 'x', sizeof(error->text));
-        }
+        say_why(error);
         return answer;
     }
     return may_fail(error);
@@ -360,6 +369,7 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
 
 static double agrees_on; /* what each number becomes; 0: stays */
 static double largest;   /* that was handed over */
+static gh_status agree_answer;
 
 static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *error)
 {
@@ -369,6 +379,10 @@ static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *error)
     for (uint32_t i = 0; i < n; i++) {
         largest = numbers[i] > largest ? numbers[i] : largest;
         numbers[i] = agrees_on != 0 ? agrees_on : numbers[i];
+    }
+    if (agree_answer != GH_OK) {
+        say_why(error);
+        return agree_answer;
     }
     return may_fail(error);
 }
@@ -391,9 +405,10 @@ static bool begin(const char *layers, gh_overlap_order order,
     iterations = profile_steps = 0;
     due = 0;
     lacks = GH_NO_RANK;
-    answer = GH_OK;
+    answer = agree_answer = GH_OK;
     until = 0;
-    opens = endless = false;
+    opens = false;
+    words = NULL;
     agrees_on = 0;
     elapsed = NULL;
     forget_all();
@@ -634,17 +649,18 @@ static void test_answers(void)
 {
     static const struct {
         gh_status answer, status;
-        bool opens, endless;
-        const char *says;
+        bool opens;
+        const char *words, *says;
     } cases[] = {
-        { GH_ERR_DEVICE, GH_ERR_DEVICE, false, false, "does not say why" },
-        { GH_ERR_DEVICE, GH_ERR_DEVICE, true, false, "does not say why" },
-        { GH_ERR_DEVICE, GH_ERR_DEVICE, false, true, "xxxxxxxx" },
-        { GH_OK, GH_ERR_STATE, true, false,
+        { GH_ERR_DEVICE, GH_ERR_DEVICE, false, NULL, "does not say why" },
+        { GH_ERR_DEVICE, GH_ERR_DEVICE, true, NULL, "does not say why" },
+        { GH_ERR_DEVICE, GH_ERR_DEVICE, false, "x...", "xxxxxxxx" },
+        { GH_ERR_DEVICE, GH_ERR_DEVICE, false, "!", "!" },
+        { GH_OK, GH_ERR_STATE, true, NULL,
           "returned GH_OK with a pass open: call gh_layer_exit" },
-        { GH_RERUN, GH_ERR_INVALID, false, false,
+        { GH_RERUN, GH_ERR_INVALID, false, NULL,
           "returned a status above GH_OK: enter a pass again" },
-        { GH_RERUN, GH_ERR_INVALID, true, false,
+        { GH_RERUN, GH_ERR_INVALID, true, NULL,
           "returned a status above GH_OK: enter a pass again" },
     };
 
@@ -655,7 +671,7 @@ static void test_answers(void)
             }
             answer = cases[i].answer;
             opens = cases[i].opens;
-            endless = cases[i].endless;
+            words = cases[i].words;
             until = node;
             is_status(run(&forward), cases[i].status, &err,
                       "answer %d of node %u ends the run", (int)answer, node);
@@ -955,6 +971,40 @@ static void test_what_agree_leaves(void)
     }
 }
 
+static void test_answers_of_agree(void)
+{
+    static const struct {
+        gh_status answer, status;
+        const char *words, *says;
+    } cases[] = {
+        { GH_RERUN, GH_ERR_INVALID, "why",
+          "gh_overlap_pair.agree returned 1: return GH_OK" },
+        { GH_ERR_NOT_FOUND, GH_ERR_NOT_FOUND, NULL,
+          "gh_overlap_pair.agree failed and does not say why" },
+        { GH_ERR_NOT_FOUND, GH_ERR_NOT_FOUND, "!", "!" },
+        { GH_ERR_NOT_FOUND, GH_ERR_NOT_FOUND, "x...", "xxxxxxxx" },
+    };
+    const gh_overlap_pair pair = agreeing();
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (!begin("m", GH_OVERLAP_FIXED, 0)) {
+            return;
+        }
+        due = 1;
+        agree_answer = cases[i].answer;
+        words = cases[i].words;
+        is_status(run(&pair), cases[i].status, &err,
+                  "an agree that returns %d fails the run", (int)agree_answer);
+        ok(strncmp(err.text, cases[i].says, strlen(cases[i].says)) == 0,
+           "with a sentence: %s", err.text);
+        ok(strstr(calls, "F0") == NULL && !gh_schedule_is_running(s),
+           "before anything is issued");
+        agree_answer = GH_OK;
+        is_status(run(&pair), GH_OK, &err, "the next run asks again");
+        end();
+    }
+}
+
 static double no_times(uint32_t task)
 {
     (void)task;
@@ -1165,6 +1215,7 @@ int main(void)
     test_means();
     test_order_that_is_said();
     test_what_agree_leaves();
+    test_answers_of_agree();
     test_times_that_are_none();
     test_inverse();
     test_exchanges();
