@@ -59,7 +59,7 @@ static void emit_pair(struct out *out, uint32_t forward, uint32_t backward,
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct row *row = &rows[i];
 
-        if (row->early == 0 || (row->early > 0) == early) {
+        if (row->early == 0 || row->early == (early ? 1 : -1)) {
             emit(out, row->direction,
                  row->direction == GH_FORWARD ? forward : backward, row->roles);
         }
