@@ -116,7 +116,8 @@ tests_unit_memory_pool_t_SOURCES = tests/unit/memory/pool.c $(soft_memory)
 tests_unit_memory_pool_t_LDADD = $(core_test_libs)
 tests_unit_memory_pinned_t_SOURCES = tests/unit/memory/pinned.c \
 	$(soft_memory) $(host_memory)
-tests_unit_memory_pinned_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags)
+tests_unit_memory_pinned_t_LDFLAGS = $(AM_LDFLAGS) $(host_memory_ldflags) \
+	-Wl,--wrap=open -Wl,--wrap=gh_device_bus_id
 tests_unit_memory_pinned_t_LDADD = $(core_test_libs)
 tests_unit_device_calls_t_SOURCES = tests/unit/device/calls.c $(fake_calls) \
 	$(host_memory)

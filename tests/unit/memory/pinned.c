@@ -4,11 +4,13 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "memory/pinned.h"
+#include "memory/numa.h"
 #include "support/host_memory.h"
 #include "tap/tap.h"
 #include "tests/unit/memory/soft.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -72,6 +74,16 @@ static void test_limit(void)
     gh_pinned_give_back(&pinned, kept);
     ok(gh_pinned_take(&pinned, 2000, &block, &err) == GH_OK && block == kept,
        "what is there is taken at the limit too");
+    gh_pinned_free(&pinned);
+    gh_pinned_init(&pinned, soft_devices[0], 3000);
+    is_status(gh_pinned_take(&pinned, 3000, &block, &err), GH_OK, &err,
+              "one block may be as large as the limit");
+    gh_pinned_free(&pinned);
+    gh_pinned_init(&pinned, soft_devices[0], UINT64_MAX);
+    is_status(gh_pinned_ask(&pinned, UINT64_MAX, 2, &err), GH_ERR_NO_MEMORY,
+              &err, "twice the largest limit is refused");
+    ok(strstr(err.text, "would pass its limit") != NULL,
+       "by the limit, as no driver has refused anything: %s", err.text);
     gh_pinned_free(&pinned);
     is_int(soft_now().host_allocations, 0, "and all is given back");
 }
@@ -261,6 +273,59 @@ static void test_host_memory_that_fails(void)
     is_int(host_memory_left(), 0, "and one at the end");
 }
 
+/* What the driver says of the device, and the kernel's file of it, as this test
+ * writes them; NULL: as they are. */
+static const char *bus_says, *node_says;
+static char asked_for[256];
+
+bool __real_gh_device_bus_id(struct gh_device *dev, char *text, size_t bytes);
+bool __wrap_gh_device_bus_id(struct gh_device *dev, char *text, size_t bytes);
+
+bool __wrap_gh_device_bus_id(struct gh_device *dev, char *text, size_t bytes)
+{
+    if (bus_says == NULL) {
+        return __real_gh_device_bus_id(dev, text, bytes);
+    }
+    snprintf(text, bytes, "%s", bus_says);
+    return true;
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    int ends[2];
+
+    if (node_says == NULL || pipe(ends) != 0) {
+        return __real_open(path, flags);
+    }
+    snprintf(asked_for, sizeof(asked_for), "%s", path);
+    if (write(ends[1], node_says, strlen(node_says)) < 0) {
+        diag("no pipe to write to: %s", strerror(errno));
+    }
+    close(ends[1]);
+    return ends[0];
+}
+
+static void test_node_of_the_device(void)
+{
+    struct gh_pinned pinned;
+
+    bus_says = "0000:3B:00.0";
+    node_says = "3\n";
+    gh_pinned_init(&pinned, soft_devices[0], 0);
+    is_int(pinned.node, 3, "the node is what the kernel says of the device");
+    is_str(asked_for, "/sys/bus/pci/devices/0000:3b:00.0/numa_node",
+           "in its file");
+    gh_pinned_free(&pinned);
+    node_says = "-1\n";
+    gh_pinned_init(&pinned, soft_devices[0], 0);
+    is_int(pinned.node, GH_NUMA_UNKNOWN, "and none where it names none");
+    gh_pinned_free(&pinned);
+    bus_says = node_says = NULL;
+}
+
 /* The thread's own preference, as before. */
 static void test_node(void)
 {
@@ -320,6 +385,7 @@ static void test_suspend(void)
 
 static void run(void)
 {
+    test_node_of_the_device();
     test_node();
     test_trim();
     test_ask();
