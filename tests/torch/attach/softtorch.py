@@ -475,13 +475,17 @@ class _Graph:
         self.reset()
 
 
-def _numbers(captures) -> list:
-    """What random generators have drawn; and a launch counts as drawing, as
-    operations are run by Python alone.  A capture forbids to ask."""
+def _states(captures) -> list:
+    """What random generators have drawn.  A capture forbids to ask."""
     if _is_capturing():
         _Recorder.current.fail(_UNKNOWN)
-    return [_Graph.launches] + [g.get_state().numpy().tobytes()
-                                for g in captures.generators]
+    return [g.get_state().numpy().tobytes() for g in captures.generators]
+
+
+def _numbers(captures) -> list:
+    """With how many launches there were, which count as drawing, as
+    operations are run by Python alone."""
+    return [_Graph.launches, *_states(captures)]
 
 
 def _put_numbers(captures, numbers) -> None:
@@ -624,6 +628,7 @@ def install() -> None:
     memory.bytes_at = ringed.bytes_at = _bytes_at
     pinned.allocate = _pin
     outputs.move_out = _told(outputs.move_out)
+    memory.Captures.states = _states
     memory.Captures.numbers = _numbers
     memory.spare = lambda _: 1 << 40
     memory.Captures.put_numbers = _put_numbers

@@ -9,7 +9,7 @@ import itertools
 import threading
 
 import pytest
-from models import COUNTS, WHOLE, Block, Model, Normed, torch
+from models import COUNTS, DEVICE, WHOLE, Block, Model, Normed, torch
 from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
                                     create_selective_checkpoint_contexts)
 
@@ -66,11 +66,47 @@ def around(reentrant, preserve=True, more=False):
 @HOW
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_around_a_layer(pair, grain, reentrant, preserve, dropout):
-    if dropout and not preserve:
-        pytest.skip("eager itself draws other numbers the second time")
-    pair(lambda r: r.steps(in_flight=2), grain=grain,
-         make=lambda: Block(dropout), model=around(reentrant, preserve),
-         eager=None)
+    """Where eager draws other numbers the second time, so does this."""
+    anew = dropout > 0 and not preserve and not reentrant
+    run = pair(lambda r: r.steps(in_flight=2), grain=grain,
+               make=lambda: Block(dropout), model=around(reentrant, preserve),
+               eager=None, replays=not anew)
+    assert anew == ("other random numbers" in run.attached.explain())
+
+
+class Shakes(Block):
+    """It draws from a generator that checkpointing does not set back."""
+
+    generator = torch.Generator(DEVICE)
+
+    def forward(self, x):
+        shaken = torch.rand(x.shape, device=x.device,
+                            generator=self.generator)
+        return super().forward(x * shaken)
+
+
+@pytest.mark.parametrize("again", [[1, 1, 2, 1], [1, 2]])
+def test_around_what_draws_from_another_generator(pair, again):
+    """Also where checkpointing is new: with graphs that are there by then."""
+    def train(run):
+        Shakes.generator.manual_seed(3)
+        if len(again) < 4:
+            run.model.checkpoints = False
+            run.steps([2, 2, 1])
+        run.model.checkpoints = True
+        run.steps(again)
+        run.note(Shakes.generator.get_state())
+
+    class Sometimes(around(False)):
+        def run_layers(self, x):
+            if self.checkpoints:
+                return super().run_layers(x)
+            return Model.run_layers(self, x)
+
+    run = pair(train, make=Shakes, model=Sometimes, eager=None,
+               generators=[Shakes.generator], replays=len(again) < 4)
+    assert "the second run begins with other random numbers" \
+        in run.attached.explain()
 
 
 @pytest.mark.parametrize("grain", ["layer", "part"])
@@ -227,3 +263,22 @@ class Selects(Model):
 def test_around_where_a_mode_keeps_some_results(pair):
     pair(lambda r: r.steps([1, 1, 2, 1]), model=Selects, replays=False,
          eager=["checkpoint"])
+
+
+def test_around_in_a_capture_of_the_callers_own(pair):
+    """Which forbids to ask where generators are."""
+    def train(run):
+        run.steps([1, 1, 2])
+        x = run.model.embed(run.tokens()[:, :-1]).detach()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            y = run.model.run_layers(x)
+            graph.capture_end()
+            graph.replay()
+        torch.cuda.current_stream().wait_stream(stream)
+        run.note(y)
+        run.steps()
+
+    pair(train, model=around(False, preserve=False), eager=None)

@@ -246,9 +246,13 @@ class Captures:
                 found[key] += each["total_size"]
         return found
 
-    def numbers(self) -> list:
+    def states(self) -> list:
         """How many random numbers each generator has drawn, from where."""
         return [(g.initial_seed(), g.get_offset()) for g in self.generators]
+
+    def numbers(self) -> list:
+        """Another if anybody has drawn meanwhile."""
+        return self.states()
 
     def put_numbers(self, numbers) -> None:
         """As numbers() has given them."""

@@ -492,6 +492,20 @@ def frame_behind(hook) -> tuple:
     return None, False
 
 
+def kind_of_frame(frame) -> tuple:
+    """What is equal of two pieces that checkpointing runs again alike: of
+    torch's own, its flags, of which preserve_rng_state is one."""
+    again = frame.recompute_fn
+    flags = []
+    for cell in getattr(again, "__closure__", None) or ():
+        try:
+            flags.append(cell.cell_contents)
+        except ValueError:  # not set on the way that was taken
+            flags.append(None)
+    return (getattr(again, "__code__", None),
+            *(f if type(f) is bool else None for f in flags))
+
+
 def references(parameter) -> int:
     """How many Python has to the node that adds up a parameter's gradient.  A
     frozen one has no such node."""

@@ -3,7 +3,10 @@
 Around.  What autograd saves goes through hooks there, and on the way back the
 modules run once more for those hooks alone.  A replay has nothing to save.  So
 where a pass was a replay, its modules run again eagerly with nothing said to
-the hooks: what autograd would save of them is not what was asked for.
+the hooks: what autograd would save of them is not what was asked for.  The
+backward is then of what the first run drew.  Where the second run begins with
+other random numbers, as with preserve_rng_state=False, or for generators that
+torch's checkpointing does not set back, eager's is not; both runs are eager.
 
 Inside.  The states of random number generators cannot be read in a capture.
 Where the modules draw none, as the passes before the recording have shown,
@@ -45,17 +48,22 @@ def is_selective() -> bool:
 class Region:
     """Calls between the ends of a checkpointed piece, in their order."""
 
-    def __init__(self):
-        self.replayed: list[bool] = []
+    def __init__(self, kind):
+        self.kind = kind
+        self._calls: list[tuple] = []
         self._hook = None  # of the run at hand, which is not the first
         self._at = 0
 
-    def was_replayed(self, hook) -> bool:
+    def note(self, replayed: bool, states) -> None:
+        """Of the first run, with where the generators were at its call."""
+        self._calls.append((replayed, states))
+
+    def look_up(self, hook) -> tuple:
         """The next call, the first time."""
         if self._hook is not hook:
             self._hook, self._at = hook, 0
         self._at += 1
-        return self.replayed[self._at - 1:self._at] == [True]
+        return (self._calls[self._at - 1:self._at] or [(False, None)])[0]
 
 
 def region(hook) -> tuple:
@@ -65,7 +73,7 @@ def region(hook) -> tuple:
     if frame is None:
         return None, False
     if not hasattr(frame, "graphhooks"):
-        frame.graphhooks = Region()
+        frame.graphhooks = Region(private.kind_of_frame(frame))
     return frame.graphhooks, again
 
 

@@ -17,6 +17,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from torch import is_anomaly_enabled, is_grad_enabled
+from torch.cuda import is_current_stream_capturing as is_capturing
 from torch.nn.utils import parametrize
 
 from ... import _abi
@@ -270,25 +271,44 @@ class Segment(WayBack):
         if region is None and not checkpoint.keeps_bits(hook):
             self.owner.count("saved_tensors")
             return site.run(*args, **kwargs)
-        if not again and region is not None and (
-                self.writes or checkpoint.is_selective()):
-            self.owner.count("checkpoint", self.name, "checkpointing runs "
-                             "it twice, and it writes buffers, or a mode "
-                             "keeps some results, as selective checkpointing "
-                             "does")
-            region.replayed.append(False)
-            return site.run(*args, **kwargs)
-        if not again:
+        if region is None or is_capturing():
+            return self._lead(site, args, kwargs)
+        states = self.owner.captures.states()
+        if again:
+            self.owner.count("checkpoint")
+            replayed, then = region.look_up(hook)
+            if then is not None:
+                self.sets_back[region.kind] = then == states and \
+                    self.sets_back.get(region.kind, True)
+            if not replayed:
+                return site.run(*args, **kwargs)
+            self.chain.hush(hook)
+            with checkpoint.unheard():
+                return site.run(*args, **kwargs)
+        why = self._why_twice(region)
+        if why is None:
             result = self._lead(site, args, kwargs)
-            if region is not None:
-                region.replayed.append(self.replayed)
+            region.note(self.replayed, states)
             return result
-        self.owner.count("checkpoint")
-        if not region.was_replayed(hook):
-            return site.run(*args, **kwargs)
-        self.chain.hush(hook)
-        with checkpoint.unheard():
-            return site.run(*args, **kwargs)
+        self.owner.count("checkpoint", self.name, why)
+        region.note(False, states)
+        return site.run(*args, **kwargs)
+
+    def _why_twice(self, region) -> str | None:
+        """Why both runs of a checkpointed piece have to be eager ones."""
+        if self.writes or checkpoint.is_selective():
+            return ("checkpointing runs it twice, and it writes buffers, or a "
+                    "mode keeps some results, as selective checkpointing does")
+        sets_back = self.sets_back.get(region.kind)
+        if sets_back is False:
+            return ("checkpointing runs it twice, and the second run begins "
+                    "with other random numbers than the first: let it set "
+                    "all generators back, as preserve_rng_state=True does for "
+                    "torch's own, and Megatron's checkpoint for its tracker's")
+        if sets_back is None and self.draws is not None:
+            return ("checkpointing is new around it, and one eager run shows "
+                    "whether it sets random numbers back")
+        return None
 
     def _lead(self, site, args, kwargs):
         owner = self.owner

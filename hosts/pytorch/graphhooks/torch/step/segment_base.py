@@ -28,6 +28,9 @@ class Called(Planned):
         self.others = 0  # calls that differed from those of their bank
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.writes = False  # buffers, as eager passes did
+        # By kind of checkpointing around it: whether the second run begins
+        # with the random numbers of the first.
+        self.sets_back: dict[tuple, bool] = {}
         self.broken = None  # why its modules are not called in a row
         # Why it is none itself, if its pieces may be graphs, and where.
         self.splits: tuple | None = None
