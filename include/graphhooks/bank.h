@@ -137,9 +137,10 @@ typedef struct gh_packed_buffers {
  * Call this before the first pass of a microbatch in a chunk.  It takes the
  * slot that the passes will have.  Where no slot is free, the passes run
  * eagerly, even if a slot becomes free before the first of them.  Until the
- * first pass it may be called again, on the same stream or ordered after it.  In a bank with sequences a
- * microbatch that was not given its own is refused by gh_layer_enter() with
- * GH_ERR_STATE, since its graphs would read those of another.
+ * first pass it may be called again, on the same stream or ordered after it.
+ * In a bank with sequences a microbatch that was not given its own is refused
+ * by gh_layer_enter() with GH_ERR_STATE, since its graphs would read those of
+ * another.
  *
  * Sequences that do not fit the bank are refused; the error text has the
  * numbers.  The passes of the microbatch then run eagerly (GH_REASON_PACKED),

@@ -9,11 +9,20 @@
  *   own is accepted if the bytes that the library does not know are zero;
  *   otherwise the call returns GH_ERR_UNSUPPORTED, and the error text names
  *   the first byte that is not.  Zero is the default of every field.
- * - gh_error, enumerated values and structs that cross the ABI in arrays
- *   (gh_buffer, gh_offload_tensor, gh_family_tensor, gh_family_node,
- *   gh_exchange_part, gh_overlap_release) have no struct_size and never grow.
+ * - gh_error and structs that cross the ABI in arrays (gh_buffer,
+ *   gh_offload_tensor, gh_family_tensor, gh_family_node, gh_exchange_part,
+ *   gh_overlap_release, gh_stash_tensor) have no struct_size and never grow.
  *   gh_offload_declared has one: it is also the stride of its array.
+ * - Enumerated values are frozen: none ever gets another meaning.  A later
+ *   release may add some.  A host therefore takes a reason or a log level that
+ *   it does not know for one more, and any negative status for a failure.
+ *   gh_action is closed: it has the values that it has.
  * - Unknown flag bits and non-zero reserved fields are GH_ERR_INVALID.
+ * - "Since" says which release was the first.  A field or a value without it is
+ *   as old as its struct or its enumeration.
+ * - Calls with one object are made by one thread at a time, which may change
+ *   between them, unless "Threads" says otherwise.  "Blocks" says for what a
+ *   call waits, and "Stream" where it enqueues work.
  * - Streams, contexts and device addresses cross as `void *`.
  * - Outputs are written only on GH_OK (and GH_RERUN where a call says so).
  * - `gh_error *err` may be NULL; it is filled when the result is not GH_OK.
@@ -56,7 +65,8 @@ GH_BEGIN_DECLS
 #define GH_HAS(ptr, type, field) \
     ((ptr)->struct_size >= GH_SIZE_THROUGH(type, field))
 
-/* Fixed width: -fshort-enums cannot change a call.  Values are frozen. */
+/* Fixed width: -fshort-enums cannot change a call.  Values are frozen.
+ * Since 0.1. */
 typedef int32_t gh_status;
 enum {
     GH_OK = 0,
@@ -82,7 +92,7 @@ enum {
 };
 
 /* One sentence, NUL-terminated.  The caller owns it, the library fills it and
- * allocates nothing.  Frozen. */
+ * allocates nothing.  Frozen.  Since 0.1. */
 typedef struct gh_error {
     char text[256];
 } gh_error;

@@ -23,14 +23,13 @@
  *     copy   copies straight into the windows of the peers, by copy engines,
  *            so that concurrent compute keeps all multiprocessors.  A peer
  *            waits for them with stream memory operations.
- *
  *     kernel one kernel of a few blocks, which writes into the windows of the
  *            peers and waits for theirs.  The fastest way for small parts; the
  *            blocks take a few multiprocessors from concurrent compute.  For up
  *            to 64 ranks.
  *
- * `copy` and `kernel` require ranks that can map each other's memory: threads of
- * one process, or processes on one machine with CUDA IPC.
+ * `copy` and `kernel` require ranks that can map each other's memory: threads
+ * of one process, or processes on one machine with CUDA IPC.
  *
  * A function that the host hands over (gather, abort) must not use its
  * exchange: the calls return GH_ERR_STATE, and gh_exchange_destroy() has no
@@ -65,7 +64,7 @@ enum {
 
 /**
  * How to make an exchange.  Zero the struct, then set struct_size.  An
- * environment variable wins over the field that names it.
+ * environment variable wins over the field that names it.  Since 0.5.
  */
 typedef struct gh_exchange_desc {
     uint32_t struct_size;
@@ -156,8 +155,9 @@ GH_API gh_status gh_exchange_create(const gh_exchange_desc *desc,
  * are destroyed in one order on all ranks, as they are made.
  *
  * Blocks: until this rank's calls have ended, and then until the other ranks
- * come; for each at most GRAPHHOOKS_TIMEOUT.  Where calls of kind copy or kernel
- * were captured, until all work of the context has ended, for as long.  Since: 0.5.
+ * come; for each at most GRAPHHOOKS_TIMEOUT.  Where calls of kind copy or
+ * kernel were captured, until all work of the context has ended, for as long.
+ * Since: 0.5.
  */
 GH_API void gh_exchange_destroy(gh_exchange *x);
 
@@ -225,7 +225,7 @@ enum {
     GH_EXCHANGE_ALONE = 1u << 3
 };
 
-/** One exchange.  Zero the struct, then set struct_size. */
+/** One exchange.  Zero the struct, then set struct_size.  Since 0.5. */
 typedef struct gh_exchange_op {
     uint32_t struct_size;
     uint32_t flags; /* as above, or 0 */
@@ -247,9 +247,9 @@ typedef struct gh_exchange_op {
  * Send a part to each rank and receive one from each.
  *
  * The call is ordered on `stream`.  Work before it may use the parts of the
- * window that it writes: no rank writes them earlier, unless the call has one of
- * the flags.  Work after it finds all parts received, and may
- * overwrite `send`.  Bytes of the window outside of the parts are not written.
+ * window that it writes: no rank writes them earlier, unless the call has one
+ * of the flags.  Work after it finds all parts received, and may overwrite
+ * `send`.  Bytes of the window outside of the parts are not written.
  *
  * It may be captured: each launch of the graph is then one call.  If it fails
  * in a capture, do not launch the graph.
@@ -339,8 +339,8 @@ GH_API gh_status gh_exchange_suspend(gh_exchange *x, void *stream,
                                      gh_error *err);
 
 /**
- * Take memory for the window, at the address that graphs hold, and let the other
- * ranks reach it.  All ranks call it, and all resume or none does.
+ * Take memory for the window, at the address that graphs hold, and let the
+ * other ranks reach it.  All ranks call it, and all resume or none does.
  *
  * @return GH_OK; GH_ERR_STATE for an exchange that is not suspended;
  *         GH_ERR_NO_MEMORY or GH_ERR_DEVICE: all ranks are suspended still, and
@@ -351,7 +351,7 @@ GH_API gh_status gh_exchange_suspend(gh_exchange *x, void *stream,
  */
 GH_API gh_status gh_exchange_resume(gh_exchange *x, gh_error *err);
 
-/* Values are frozen. */
+/* Values are frozen.  Since 0.5. */
 typedef uint32_t gh_exchange_kind;
 enum {
     GH_EXCHANGE_NCCL = 1,
@@ -359,7 +359,8 @@ enum {
     GH_EXCHANGE_KERNEL = 3 /* since 0.6 */
 };
 
-/** Counters since the exchange was made.  Set struct_size before the call. */
+/** Counters since the exchange was made.  Set struct_size before the call.
+ * Since 0.5. */
 typedef struct gh_exchange_stats {
     uint32_t struct_size;
     gh_exchange_kind kind;   /* the kind that the ranks have agreed on; auto is

@@ -45,14 +45,15 @@ GH_BEGIN_DECLS
  * A name has letters, digits, "_" and "-". */
 #define GH_FAMILY_NAME 64
 
-/* Where a node of an overlapped layer runs.  Values are frozen. */
+/* Where a node of an overlapped layer runs.  Values are frozen.  Since 0.2. */
 typedef uint32_t gh_lane;
 enum {
     GH_LANE_COMPUTE = 0,
     GH_LANE_COMM = 1
 };
 
-/* The model as the host has described it.  Owned by the library, read-only. */
+/* The model as the host has described it.  Owned by the library, read-only.
+ * Since 0.2. */
 typedef struct gh_family_model {
     uint32_t struct_size;
     uint32_t n_layers;
@@ -63,7 +64,7 @@ typedef struct gh_family_model {
 
 /* A tensor that a graph reads and that is not an input of a pass: it stays at
  * one address as long as the graph lives.  The host binds it by gh_aux_bind().
- * Frozen: arrays of it cross the ABI. */
+ * Frozen: arrays of it cross the ABI.  Since 0.2. */
 typedef struct gh_family_tensor {
     const char *name;  /* such as "rotary_cos", unique in its layer; static
                           storage of the plugin */
@@ -73,7 +74,7 @@ typedef struct gh_family_tensor {
 } gh_family_tensor;
 
 /* One node of an overlapped layer: consecutive parts that run on one lane.
- * Frozen: arrays of it cross the ABI. */
+ * Frozen: arrays of it cross the ABI.  Since 0.2. */
 typedef struct gh_family_node {
     gh_part first, last;
     gh_lane lane;
@@ -91,7 +92,7 @@ typedef struct gh_family_node {
  * GH_PART_HEAD behind them.  A layer of a kind that has experts has either all
  * six GH_PART_MOE_*, one after the other in the order of gh_part, or none of
  * them; other kinds have none.  Nodes are optional; together they cover each
- * part once, in order.
+ * part once, in order.  Since 0.2.
  */
 typedef struct gh_family_layer {
     uint32_t struct_size;
@@ -114,7 +115,7 @@ typedef struct gh_family_layer {
 
 /**
  * The table.  Slots are only ever added at the end.  A table may be shorter
- * or longer than the library's: the library reads what both know.
+ * or longer than the library's: the library reads what both know.  Since 0.2.
  */
 typedef struct gh_family {
     uint32_t struct_size; /* sizeof(gh_family) where the plugin was built */

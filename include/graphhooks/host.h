@@ -22,7 +22,7 @@
 
 GH_BEGIN_DECLS
 
-/* Severities, as GRAPHHOOKS_LOG names them.  Values are frozen. */
+/* Severities, as GRAPHHOOKS_LOG names them.  Values are frozen.  Since 0.1. */
 typedef uint32_t gh_log_level;
 enum {
     GH_LOG_WARN = 1, /* a decision that costs performance; each once */
@@ -47,7 +47,7 @@ typedef struct gh_recording {
 
 /**
  * The table.  Zero the struct, then set struct_size.  It is copied when the
- * session opens; `user` must outlive the session.
+ * session opens; `user` must outlive the session.  Since 0.1.
  */
 typedef struct gh_host_services {
     uint32_t struct_size;
@@ -114,7 +114,7 @@ typedef struct gh_host_services {
      * advance its random numbers twice.
      *
      * destroy destroys the graph and frees the object, which is not launched
-     * again.  No launch of it is running, except where ranks have parted
+     * again.  No launch of it is running, except where ranks are lost
      * (graphhooks/ranks.h): a launch may then wait for a rank that does not
      * come, and ncclCommAbort would wait for the graph.  Where a bank has
      * ranks, destroy therefore waits for nothing on the device, destroys the
@@ -123,7 +123,7 @@ typedef struct gh_host_services {
      *
      * Called once for each capture_end that returned GH_OK, at the latest when
      * the session closes; after record_end, where the recording was cancelled
-     * or failed, unless ranks have parted in it. */
+     * or failed, unless ranks were lost in it. */
     gh_status (*capture_begin)(void *user, void *stream);
     gh_status (*capture_end)(void *user, void *stream, void **object_p,
                              void **graph_p);
@@ -150,9 +150,10 @@ typedef struct gh_host_services {
      * It is called from gh_layer_enter, gh_layer_exit, gh_layer_cancel,
      * gh_flush_delayed or gh_iteration_end, once they find that the copy has
      * ended, and from gh_offload_commit and gh_offload_release.  Only
-     * gh_session_close and gh_session_suspend wait for copies.  A commit in a recording calls it
-     * while the stream is captured: the host then gives the memory back to the
-     * pool that serves the recording, and calls nothing that a capture forbids.
+     * gh_session_close and gh_session_suspend wait for copies.  A commit in a
+     * recording calls it while the stream is captured: the host then gives the
+     * memory back to the pool that serves the recording, and calls nothing that
+     * a capture forbids.
      * Default: groups of the host's are copied to memory of the library's. */
     void (*released)(void *user, void *object);
 } gh_host_services;

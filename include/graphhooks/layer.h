@@ -48,7 +48,7 @@
 
 GH_BEGIN_DECLS
 
-/* Values are frozen. */
+/* Values are frozen.  Since 0.1. */
 typedef uint32_t gh_direction;
 enum {
     GH_FORWARD = 0,
@@ -58,7 +58,7 @@ enum {
                     GH_SESSION_DELAY_WGRAD */
 };
 
-/* What the host does next.  Values are frozen. */
+/* What the host does next.  Values are frozen.  Since 0.1. */
 typedef uint32_t gh_action;
 enum {
     GH_ACTION_RUN = 0,     /* run the parts; nothing is recorded */
@@ -78,7 +78,7 @@ enum {
     GH_BUFFER_UPDATED = 1u << 1
 };
 
-/* A range of device memory.  Frozen: arrays of it cross the ABI. */
+/* A range of device memory.  Frozen: arrays of it cross the ABI.  Since 0.1. */
 typedef struct gh_buffer {
     void *address;
     uint64_t bytes;
@@ -135,6 +135,7 @@ enum {
 /**
  * Which pass.  Zero the struct, then set struct_size.  Hand the same struct to
  * gh_layer_enter and gh_layer_exit, with the outputs filled in between.
+ * Since 0.1.
  */
 typedef struct gh_pass {
     uint32_t struct_size;
@@ -178,6 +179,7 @@ typedef struct gh_pass {
 
 /**
  * What the host does next, and where.  Set struct_size before the call.
+ * Since 0.1.
  */
 typedef struct gh_decision {
     uint32_t struct_size;
@@ -227,7 +229,7 @@ typedef struct gh_decision {
  *         GH_ERR_DEVICE when a driver call fails without which results would be
  *         wrong (after any other failed driver call the pass runs eagerly, and
  *         this call succeeds);
- *         GH_ERR_RANKS when the ranks of the bank part here.
+ *         GH_ERR_RANKS when the ranks of the bank are lost here.
  *         No pass is open after an error, except one that was open before.
  *
  * Stream: enqueues the input copies and the graph on pass->stream.
@@ -247,7 +249,8 @@ GH_API gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
  *         GH_RERUN when a recording failed: nothing of the pass has executed,
  *         no pass is open, and the host enters it again (otherwise the
  *         microbatch keeps its slot until the step ends);
- *         GH_ERR_RANKS when the ranks of the bank part here: no pass is open;
+ *         GH_ERR_RANKS when the ranks of the bank are lost here: no pass is
+ *         open;
  *         GH_ERR_STATE when no pass is open, or another one: it stays open;
  *         GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct:
  *         the pass stays open.

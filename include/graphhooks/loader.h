@@ -36,7 +36,7 @@ GH_BEGIN_DECLS
 
 /**
  * The table.  Each slot is the function of its name in the other headers.
- * It is in static storage of the library, and never changes.
+ * It is in static storage of the library, and never changes.  Since 0.1.
  */
 typedef struct gh_api {
     uint32_t struct_size; /* sizeof(gh_api) where the library was built */
@@ -155,6 +155,7 @@ typedef struct gh_api {
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"
+/* What dlsym() finds by that name.  Since: 0.1. */
 typedef gh_status gh_get_api_fn(uint32_t major, const gh_api **api_p,
                                 gh_error *err);
 

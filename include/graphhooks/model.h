@@ -17,7 +17,7 @@ GH_BEGIN_DECLS
 typedef struct gh_model gh_model;
 
 /* The smallest pieces of a layer that a graph or a scope can cover, in the
- * order in which a layer runs them.  Values are frozen. */
+ * order in which a layer runs them.  Values are frozen.  Since 0.1. */
 typedef uint32_t gh_part;
 enum {
     GH_PART_ATTN = 0, /* norm, attention, its residual add */
@@ -37,7 +37,7 @@ enum {
 };
 #define GH_PART_COUNT 11
 
-/* What a layer is made of.  Values are frozen. */
+/* What a layer is made of.  Values are frozen.  Since 0.1. */
 typedef uint32_t gh_layer_kind;
 enum {
     GH_LAYER_DENSE = 0, /* attn, then mlp */
@@ -127,7 +127,7 @@ enum {
 };
 
 /**
- * One layer.  Zero the struct, then set struct_size.
+ * One layer.  Zero the struct, then set struct_size.  Since 0.1.
  */
 typedef struct gh_layer_desc {
     uint32_t struct_size;

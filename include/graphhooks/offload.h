@@ -62,7 +62,7 @@ GH_BEGIN_DECLS
 
 /**
  * What to offload, and how much of it.  Zero the struct, then set struct_size.
- * An environment variable wins over the field that names it.
+ * An environment variable wins over the field that names it.  Since 0.3.
  */
 typedef struct gh_offload_desc {
     uint32_t struct_size;
@@ -112,7 +112,7 @@ typedef struct gh_offload_desc {
     uint32_t reserved_tail; /* must be 0 */
 } gh_offload_desc;
 
-/* Frozen: arrays of it cross the ABI. */
+/* Frozen: arrays of it cross the ABI.  Since 0.3. */
 typedef struct gh_offload_tensor {
     void *address; /* device memory; set by gh_offload_save (read there with
                       GH_OFFLOAD_OWN) and by gh_offload_load */
@@ -126,7 +126,7 @@ enum {
     GH_OFFLOAD_OWN = 1u << 0
 };
 
-/* One group.  Zero the struct, then set struct_size. */
+/* One group.  Zero the struct, then set struct_size.  Since 0.3. */
 typedef struct gh_offload_group {
     uint32_t struct_size;
     uint32_t layer;     /* as added to the model, from 0 */
@@ -213,8 +213,8 @@ GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
  *
  * The backward reads the group at these addresses, never at those of
  * gh_offload_save: that memory has other groups by then, and in the first step
- * it is filled with NaN on a GPU, so that the mistake shows; the software device
- * reports it.
+ * it is filled with NaN on a GPU, so that the mistake shows; the software
+ * device reports it.
  *
  * Until gh_offload_release the host may also write into the group; what it
  * writes is lost then.  GRAPHHOOKS_CHECK gives the group to both of its runs as
@@ -246,7 +246,7 @@ GH_API gh_status gh_offload_release(gh_session *session, uint32_t layer,
 
 /**
  * A group that the host declares before the first step.  Zero the struct, then
- * set struct_size, which is also the stride of an array of them.
+ * set struct_size, which is also the stride of an array of them.  Since 0.4.
  */
 typedef struct gh_offload_declared {
     uint32_t struct_size;

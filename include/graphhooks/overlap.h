@@ -48,7 +48,7 @@
 GH_BEGIN_DECLS
 
 /* A tensor that one node has written and that no later node reads.  Frozen:
- * arrays of it cross the ABI. */
+ * arrays of it cross the ABI.  Since 0.5. */
 typedef struct gh_overlap_release {
     gh_direction direction; /* GH_FORWARD: the tensor; GH_BACKWARD: its
                                gradient */
@@ -69,7 +69,8 @@ enum {
     GH_NODE_ENDS = 1u << 1
 };
 
-/** The node that the host issues.  Valid during the call of run_node only. */
+/** The node that the host issues.  Valid during the call of run_node only.
+ * Since 0.5. */
 typedef struct gh_overlap_node {
     uint32_t struct_size;
     uint32_t flags;         /* GH_NODE_* */
@@ -108,7 +109,7 @@ typedef struct gh_overlap_node {
  * return GH_ERR_STATE here, nor gh_session_close, which has no effect here.
  *
  * @return GH_OK, with no pass open; or a negative status with a sentence in
- *         err, which ends the run.
+ *         err, which ends the run.  Since: 0.5.
  */
 typedef gh_status gh_run_node_fn(void *user, const gh_overlap_node *node,
                                  gh_error *err);
@@ -131,7 +132,7 @@ typedef gh_status gh_run_node_fn(void *user, const gh_overlap_node *node,
  * @param[in,out] numbers  n of them; 0: not measured
  *
  * @return GH_OK; or a negative status with a sentence in err, which ends the
- *         run.
+ *         run.  Since: 0.5.
  */
 typedef gh_status gh_agree_fn(void *user, double *numbers, uint32_t n,
                               gh_error *err);
@@ -149,7 +150,7 @@ enum {
 /**
  * What to run.  Zero the struct, then set struct_size.  Give both chunks in the
  * steady state of a pipeline, only the forward one in its warmup, and only the
- * backward one in its cooldown.
+ * backward one in its cooldown.  Since 0.5.
  */
 typedef struct gh_overlap_pair {
     uint32_t struct_size;
@@ -196,7 +197,7 @@ typedef struct gh_overlap_pair {
 GH_API gh_status gh_overlap_run(gh_session *session,
                                 const gh_overlap_pair *pair, gh_error *err);
 
-/* Values are frozen. */
+/* Values are frozen.  Since 0.5. */
 typedef uint32_t gh_overlap_order;
 enum {
     GH_OVERLAP_OFF = 0,
@@ -204,7 +205,8 @@ enum {
     GH_OVERLAP_AUTO = 2 /* once the times are known; GH_OVERLAP_FIXED before */
 };
 
-/** Counters since the session was opened.  Set struct_size before the call. */
+/** Counters since the session was opened.  Set struct_size before the call.
+ * Since 0.5. */
 typedef struct gh_overlap_stats {
     uint32_t struct_size;
     gh_overlap_order order; /* of the last run */

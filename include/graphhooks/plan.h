@@ -17,7 +17,7 @@
 
 GH_BEGIN_DECLS
 
-/* How a segment is treated.  Values are frozen. */
+/* How a segment is treated.  Values are frozen.  Since 0.1. */
 typedef uint32_t gh_segment_mode;
 enum {
     GH_SEGMENT_EAGER = 0,
@@ -27,15 +27,15 @@ enum {
 /* gh_segment.flags; since 0.5 */
 enum {
     /* With GH_SESSION_DELAY_WGRAD: some part of the segment has weights, so a
-     * GH_WGRAD pass follows each backward that is not GH_PASS_NO_WGRAD.  Without
-     * this flag no such pass follows: its microbatch does not wait for one, and
-     * one that comes all the same runs eagerly. */
+     * GH_WGRAD pass follows each backward that is not GH_PASS_NO_WGRAD.
+     * Without this flag no such pass follows: its microbatch does not wait for
+     * one, and one that comes all the same runs eagerly. */
     GH_SEGMENT_HAS_WGRAD = 1u << 0
 };
 
 /**
  * One segment: from first_part of first_layer through last_part of
- * last_layer.  Set struct_size before the call that fills it.
+ * last_layer.  Set struct_size before the call that fills it.  Since 0.1.
  */
 typedef struct gh_segment {
     uint32_t struct_size;
@@ -150,14 +150,15 @@ GH_API gh_status gh_plan_border(const gh_session *session, uint32_t segment,
  * Static text.  Blocks: never.  Threads: any.  Since: 0.2. */
 GH_API const char *gh_tensor_name(gh_tensor tensor);
 
-/* gh_plan_print() formats.  Values are frozen. */
+/* gh_plan_print() formats.  Values are frozen.  Since 0.1. */
 typedef uint32_t gh_format;
 enum {
     GH_FORMAT_TEXT = 0,
     GH_FORMAT_JSON = 1
 };
 
-/* Receives the next piece of the text: `bytes` bytes, without a NUL. */
+/* Receives the next piece of the text: `bytes` bytes, without a NUL.
+ * Since: 0.1. */
 typedef void gh_write_fn(void *user, const char *text, size_t bytes);
 
 /**

@@ -26,7 +26,7 @@
  * first one that differs.
  *
  * GH_ERR_RANKS: another rank failed, exited, did not arrive in time, or runs
- * another pass: the ranks have parted.  The library then destroys the graphs of
+ * another pass: the ranks are lost.  The library then destroys the graphs of
  * all banks, also those that the host has captured (gh_host_services.destroy),
  * and aborts the communicators that were lent to it, so that nothing
  * waits in them.  The session can only be closed.  Work that still waits for a
@@ -80,7 +80,7 @@ typedef struct gh_ranks {
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n);
     /* Aborts all communicators of the host's in which work may wait.  Called
-     * once for the bank, when its ranks have parted and its graphs are
+     * once for the bank, when its ranks are lost and its graphs are
      * destroyed.  ncclCommAbort frees memory, which waits for every kernel on
      * the device, so abort all communicators at once, each in a thread, and
      * wait for these with a limit: none returns while the device waits for an
@@ -151,9 +151,8 @@ GH_API gh_status gh_ranks_clear(gh_session *session, uint32_t bank,
  *
  * @return GH_OK when all work issued there has ended; GH_ERR_RANKS when it has
  *         not in time, or a communicator that was lent has failed (gh_ranks);
- *         GH_ERR_STATE when the
- *         stream is being captured, or a pass is open; GH_ERR_INVALID;
- *         GH_ERR_DEVICE; GH_ERR_NO_DRIVER.
+ *         GH_ERR_STATE when the stream is being captured, or a pass is open;
+ *         GH_ERR_INVALID; GH_ERR_DEVICE; GH_ERR_NO_DRIVER.
  * Blocks: until the work that was issued before the call has ended.
  * Since: 0.5.
  */
@@ -165,7 +164,8 @@ GH_API gh_status gh_ranks_wait(gh_session *session, void *stream,
  * a host that knows from its launcher or a watchdog that a rank has failed.
  *
  * Cancels an open pass, destroys graphs and aborts communicators, as when the
- * ranks part.  Every later pass is refused, and the session can only be closed.
+ * ranks are lost.  Every later pass is refused, and the session can only be
+ * closed.
  * It acts on this rank alone: the others call it too, or notice through NCCL
  * or their own timeout.
  *
@@ -175,7 +175,7 @@ GH_API gh_status gh_ranks_wait(gh_session *session, void *stream,
  * @param why  a sentence for the log and for the text of GH_ERR_RANKS, read
  *             during the call only; NULL: "the host has given the ranks up"
  *
- * @return GH_OK, also when the ranks have parted before; GH_ERR_STATE when no
+ * @return GH_OK, also when the ranks were lost before; GH_ERR_STATE when no
  *         bank has ranks, or when called from a host service; GH_ERR_INVALID.
  * Blocks: until the communicators are aborted, for at most GRAPHHOOKS_TIMEOUT:
  * a graph of the host's that holds an operation of one keeps NCCL, which goes

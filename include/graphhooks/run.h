@@ -38,6 +38,7 @@ GH_BEGIN_DECLS
  *         a negative status when a call has failed, with its text in err;
  *         GH_RERUN to have the pass entered again: after something that is not
  *         allowed in a recording, for which it has called gh_layer_cancel().
+ * Since: 0.6.
  */
 typedef gh_status gh_issue_fn(void *user, gh_pass *pass,
                               const gh_decision *decision, gh_error *err);

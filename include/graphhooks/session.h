@@ -63,6 +63,7 @@ enum {
  *
  * An environment variable wins over the field that names it, and the field
  * wins over the default, so a run can be changed without changing the host.
+ * Since 0.1.
  */
 typedef struct gh_session_desc {
     uint32_t struct_size;
@@ -148,7 +149,8 @@ GH_API gh_status gh_session_open(const gh_session_desc *desc,
  */
 GH_API void gh_session_close(gh_session *session);
 
-/* Why a pass that could have been graphed ran eagerly.  Values are frozen. */
+/* Why a pass that could have been graphed ran eagerly.  Values are frozen.
+ * Since 0.1. */
 typedef uint32_t gh_reason;
 enum {
     GH_REASON_NONE = 0,          /* it is recorded or replayed */
@@ -199,6 +201,7 @@ GH_API const char *gh_reason_name(gh_reason reason);
 
 /**
  * Counters since the session was opened.  Set struct_size before the call.
+ * Since 0.1.
  */
 typedef struct gh_stats {
     uint32_t struct_size;

@@ -146,7 +146,7 @@ GH_API gh_status gh_stash_reserve(gh_stash *stash, uint64_t bytes,
 #define GH_STASH_TENSORS 16 /* of one push, at most */
 
 /* Rows that follow each other in device memory.  Frozen: arrays of it cross the
- * ABI. */
+ * ABI.  Since 0.6. */
 typedef struct gh_stash_tensor {
     void *rows;         /* the first */
     uint64_t row_bytes; /* of each; fastest where it is a multiple of 16 */
@@ -159,7 +159,7 @@ enum {
     GH_STASH_CLEAR = 1u << 0
 };
 
-/** A push or a pop.  Zero the struct, then set struct_size. */
+/** A push or a pop.  Zero the struct, then set struct_size.  Since 0.6. */
 typedef struct gh_stash_op {
     uint32_t struct_size;
     uint32_t flags; /* as above, or 0 */
@@ -251,7 +251,7 @@ GH_API gh_status gh_stash_suspend(gh_stash *stash, void *stream, gh_error *err);
  */
 GH_API gh_status gh_stash_resume(gh_stash *stash, gh_error *err);
 
-/** Counters.  Set struct_size before the call. */
+/** Counters.  Set struct_size before the call.  Since 0.6. */
 typedef struct gh_stash_stats {
     uint32_t struct_size;
     uint32_t entries;
@@ -267,8 +267,8 @@ typedef struct gh_stash_stats {
     uint64_t refused; /* pushes of this rank, in steps that have ended */
     uint64_t again;   /* steps that some rank had to run once more */
     uint64_t spill_bytes; /* pinned, for pages */
-    uint64_t
-        spilled; /* pushes that were kept there, in steps that have ended */
+    uint64_t spilled;     /* pushes that were kept there, in steps that have
+                             ended */
 } gh_stash_stats;
 
 /**

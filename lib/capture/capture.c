@@ -202,7 +202,7 @@ static void destroy_device_objects(struct gh_capture *c)
                     "library's memory is left to the context; end what waits "
                     "there, such as an exchange, before the session closes",
                     c->options.timeout_s,
-                    c->ranks.lost ? " after the ranks have parted" : "");
+                    c->ranks.lost ? " after the ranks were lost" : "");
     }
     gh_device_leave(c->dev, before);
 }

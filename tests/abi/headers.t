@@ -37,6 +37,54 @@ empty "$(grep -n '#include' "$srcdir"/include/graphhooks/*.h |
     grep -v -e '<graphhooks/' -e '<stddef.h>' -e '<stdint.h>')" \
     "public headers include nothing but themselves, stddef.h and stdint.h"
 
+# What each comment has to say, and when each name came.  NAME SINCE a line.
+awk '
+    function lacks(what) { print file ": " name " lacks " what > "/dev/stderr" }
+    FNR == 1 { file = FILENAME; sub(/.*\//, "", file); comment = "" }
+    inside || /^\/\*/ {
+        comment = inside ? comment "\n" $0 : $0
+        inside = !/\*\//
+        next
+    }
+    /^GH_API / || /^typedef / {
+        name = $0
+        sub(/ [{]$/, "", name)
+        sub(/[(;].*/, "", name)
+        sub(/.*[ *]/, "", name)
+        opaque = /^typedef struct [a-z_]+ [a-z_]+;/
+        if (!opaque && comment !~ /[^ ] +Since:? 0\.[0-9]/ &&
+            comment !~ /\* Since:? 0\.[0-9]/) {
+            lacks("Since")
+        }
+        if (/^GH_API/ && comment !~ /Blocks[:,]/) { lacks("Blocks") }
+        if (/^GH_API gh_status/ && comment !~ /@return/) { lacks("@return") }
+        if (match(comment, /Since:? 0\.[0-9]+/)) {
+            since = substr(comment, RSTART, RLENGTH)
+            sub(/.* 0\./, "", since)
+            print name, since
+        }
+    }
+    # One comment is for all functions that follow it without another.
+    !/^GH_API/ && !/^ / { comment = "" }
+' "$srcdir"/include/graphhooks/*.h > "$scratch/since" 2> "$scratch/lacks"
+empty "$(cat "$scratch/lacks")" \
+    "each function and type says since when, and each call what it blocks for"
+[ "$(wc -l < "$scratch/since")" -gt 100 ]
+ok $? "those are more than 100"
+
+# What a kept release has is as old as that, and nothing else is.
+for old in "$srcdir"/tests/abi/old/graphhooks-*.h; do
+    release=${old##*/graphhooks-}
+    release=${release%.h}
+    grep -o 'gh_[a-z0-9_]*' "$old" | sort -u > "$scratch/old"
+    wrong=$(while read -r name since; do
+        there=$(grep -cx "$name" "$scratch/old")
+        [ "$there" -eq "$((since <= ${release#0.}))" ] ||
+            echo "$name: since 0.$since"
+    done < "$scratch/since")
+    empty "$wrong" "what says since $release or before was in $release"
+done
+
 all=$(cd "$srcdir/include" && printf '#include <%s>\n' graphhooks/*.h)
 [ "$all" = "$(grep '^#include' "$srcdir/include/graphhooks.h")" ]
 ok $? "graphhooks.h includes every public header, in order"
