@@ -35,6 +35,20 @@ ok $? "the library exports at least the 21 functions of ABI 0.1"
     libgraphhooks.so.0 ]
 ok $? "the library's SONAME is libgraphhooks.so.0"
 
+# A host that is linked asks for a function by its version too.
+for old in "$srcdir"/tests/abi/old/graphhooks-*.h; do
+    release=${old##*/graphhooks-}
+    release=${release%.h}
+    tr '\n' ' ' < "$old" | grep -o 'GH_API [a-z][^;(]*([^;]*;' |
+        sed 's/^[^(]*[ *]\(gh_[a-z0-9_]*\)(.*/\1/' | sort > "$scratch/then"
+    [ "$(wc -l < "$scratch/then")" -ge 21 ]
+    ok $? "the functions of $release were read"
+    awk -F '@@GRAPHHOOKS_0[.]' -v last="${release#0.}" '$2 <= last + 0 { print $1 }' \
+        "$scratch/exported" > "$scratch/stanzas"
+    differs=$(diff "$scratch/then" "$scratch/stanzas")
+    empty "$differs" "versions up to $release have the functions of $release"
+done
+
 foreign=$(nm -D --undefined-only "$library" | awk '{ print $NF }' |
     grep -E '^(cu[A-Z]|cuda|nccl|nvrtc|nvml)')
 empty "$foreign" "the library refers to no CUDA or NCCL symbol"
