@@ -76,6 +76,8 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/engine/op.h \
 	softcuda/engine/order.c \
 	softcuda/engine/order.h \
+	softcuda/engine/outside.c \
+	softcuda/engine/outside.h \
 	softcuda/engine/peer.c \
 	softcuda/engine/peer.h \
 	softcuda/engine/ranges.c \

@@ -18,6 +18,7 @@
 #include "softcuda/engine/alloc.h"
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/engine.h"
+#include "softcuda/engine/outside.h"
 #include "softcuda/engine/rendezvous.h"
 #include "softcuda/engine/soft.h"
 #include "softcuda/engine/work.h"
@@ -44,7 +45,8 @@ static CUresult check(CUstream stream, const struct word_op *w)
         alloc_find((void *)(uintptr_t)w->address, w->width);
 
     if (w->address % w->width != 0 || alloc == NULL ||
-        (alloc->side == SIDE_DEVICE && alloc->ctx != stream->ctx) ||
+        (alloc->side == SIDE_DEVICE &&
+         (alloc->ctx != stream->ctx || outside_is_foreign(alloc))) ||
         (w->waits ? how > CU_STREAM_WAIT_VALUE_NOR
                   : w->flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -19,6 +19,7 @@
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/engine.h"
 #include "softcuda/engine/flags.h"
+#include "softcuda/engine/outside.h"
 #include "softcuda/engine/soft.h"
 #include "softcuda/engine/work.h"
 
@@ -29,17 +30,36 @@ enum {
     ALIGNMENT = 512
 };
 
-static void *take(size_t bytes, enum side side, CUcontext ctx)
+static void *reserve(size_t bytes, enum side side)
 {
-    struct alloc *alloc;
     void *base;
 
-    if (posix_memalign(&base, ALIGNMENT, bytes) != 0) {
+    if (side == SIDE_DEVICE && outside_can(bytes)) {
+        return outside_take(bytes);
+    }
+    return posix_memalign(&base, ALIGNMENT, bytes) == 0 ? base : NULL;
+}
+
+static void unreserve(void *base, size_t bytes, enum side side)
+{
+    if (side == SIDE_DEVICE && outside_can(bytes)) {
+        outside_give(base, bytes);
+    } else {
+        free(base);
+    }
+}
+
+static void *take(size_t bytes, enum side side, CUcontext ctx)
+{
+    void *base = reserve(bytes, side);
+    struct alloc *alloc;
+
+    if (base == NULL) {
         return NULL;
     }
     alloc = alloc_add(base, bytes, side, ctx);
     if (alloc == NULL) {
-        free(base);
+        unreserve(base, bytes, side);
         return NULL;
     }
     holes_all(&alloc->holes, bytes);
@@ -53,14 +73,24 @@ static void *take(size_t bytes, enum side side, CUcontext ctx)
     return base;
 }
 
+void mem_forget(struct alloc *alloc)
+{
+    shadow_clear(&alloc->shadow);
+    holes_clear(&alloc->holes);
+    labels_clear(&alloc->labels);
+    flags_clear(&alloc->flags);
+    alloc_remove(alloc);
+}
+
 /* Frees memory.  Work that was issued may still use it, so this waits, as a
  * driver does. */
 static CUresult give(uintptr_t base, enum side side)
 {
     struct alloc *alloc = alloc_find((void *)base, 0);
+    size_t bytes;
 
     if (alloc == NULL || alloc->base != base || alloc->side != side ||
-        alloc->backing != NULL) {
+        alloc->backing != NULL || outside_is_foreign(alloc)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     stream_run_ctx(alloc->ctx);
@@ -68,12 +98,10 @@ static CUresult give(uintptr_t base, enum side side)
     if (side == SIDE_DEVICE) {
         alloc->ctx->used -= alloc->bytes;
     }
-    shadow_clear(&alloc->shadow);
-    holes_clear(&alloc->holes);
-    labels_clear(&alloc->labels);
-    flags_clear(&alloc->flags);
-    alloc_remove(alloc);
-    free((void *)base);
+    bytes = alloc->bytes;
+    outside_forget(alloc->outside);
+    mem_forget(alloc);
+    unreserve((void *)base, bytes, side);
     return CUDA_SUCCESS;
 }
 

@@ -11,6 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct alloc;
+
+/* Forgets an allocation and all that was kept for it. */
+void mem_forget(struct alloc *alloc);
+
 CUresult mem_info(size_t *free_p, size_t *total_p);
 CUresult mem_alloc(CUdeviceptr *address_p, size_t bytes);
 CUresult mem_free(CUdeviceptr address);

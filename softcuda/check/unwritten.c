@@ -22,6 +22,7 @@
 #include "softcuda/check/labels.h"
 #include "softcuda/check/report.h"
 #include "softcuda/engine/op.h"
+#include "softcuda/engine/outside.h"
 #include "softcuda/engine/work.h"
 
 #include <stdio.h>
@@ -214,7 +215,8 @@ void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
     char who[256], text[640], whose[128];
     struct hole part;
 
-    if (!find(alloc, range, &part) || !is_news(alloc, &part, op)) {
+    if (outside_is_shared(alloc) || !find(alloc, range, &part) ||
+        !is_news(alloc, &part, op)) {
         return;
     }
     op_describe(op, who, sizeof(who));

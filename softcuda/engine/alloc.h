@@ -68,6 +68,7 @@ struct alloc {
     struct holes holes;
     uint32_t discards; /* of parts of it */
     uint32_t shared;   /* bits of the devices that have opened a handle of it */
+    struct outside *outside; /* NULL: no other process can map it */
     struct backing *backing; /* what is mapped there; NULL: nothing is */
     bool no_access;          /* it is mapped, and may not be used */
     uint64_t pattern;  /* of pinned memory: what it began with, see

@@ -174,6 +174,8 @@ static uint64_t run_copy(const struct work *work, struct sink *sink)
     if (sink->bad) {
         return 0;
     }
+    /* It may be a flag for another process, which then reads the rest. */
+    __atomic_thread_fence(__ATOMIC_RELEASE);
     memmove(work->u.copy.dst, work->u.copy.src, work->u.copy.bytes);
     return costs_of_copy(way_of(work), work->u.copy.bytes,
                          sink->op->graph != 0);
@@ -214,6 +216,7 @@ static void run_await(struct op *op, struct sink *sink)
     const struct alloc *alloc =
         alloc_find(work->u.word.address, work->u.word.width);
 
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); /* another process's writes */
     if (alloc != NULL) {
         flags_join(alloc, offset_in(alloc, work->u.word.address),
                    work->u.word.width, &op->at.vc, &op->ready_ns);

@@ -13,6 +13,7 @@
  */
 #include "softcuda/engine/wait.h"
 
+#include "softcuda/engine/outside.h"
 #include "softcuda/engine/soft.h"
 
 #include <pthread.h>
@@ -20,7 +21,8 @@
 #include <time.h>
 
 enum {
-    SLICE_MS = 20
+    SLICE_MS = 20,
+    SLICE_OUTSIDE_MS = 1 /* where another process may end the wait */
 };
 
 struct known {
@@ -135,7 +137,7 @@ static void sleep_a_slice(void)
     struct timespec until;
 
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += SLICE_MS * 1000000;
+    until.tv_nsec += (outside_is_any() ? SLICE_OUTSIDE_MS : SLICE_MS) * 1000000;
     if (until.tv_nsec >= 1000000000) {
         until.tv_nsec -= 1000000000;
         until.tv_sec++;

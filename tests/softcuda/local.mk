@@ -49,6 +49,7 @@ softcuda_programs = \
 	tests/softcuda/rendezvous.t \
 	tests/softcuda/oracle.t \
 	tests/softcuda/order.t \
+	tests/softcuda/outside.t \
 	tests/softcuda/pinned.t \
 	tests/softcuda/races.t \
 	tests/softcuda/threads.t \
@@ -68,6 +69,7 @@ tests_softcuda_mapping_t_LDADD = libcontract.la
 tests_softcuda_rendezvous_t_LDADD = libcontract.la
 tests_softcuda_oracle_t_LDADD = libcontract.la
 tests_softcuda_order_t_LDADD = libcontract.la
+tests_softcuda_outside_t_LDADD = libcontract.la
 tests_softcuda_pinned_t_LDADD = libcontract.la
 tests_softcuda_races_t_LDADD = libcontract.la
 tests_softcuda_threads_t_LDADD = libcontract.la
