@@ -106,7 +106,7 @@ check-valgrind: all
 	    tests/session/ranks/lost.t | tests/session/ranks/faults.t) ;; \
 	    tests/session/ranks/order.t) ;; \
 	    tests/exchange/parting.t | tests/exchange/faults.t) ;; \
-	    tests/exchange/suspend.t) ;; \
+	    tests/exchange/suspend.t | tests/exchange/processes.t) ;; \
 	    tests/exchange/drops.t | tests/exchange/exchange.t) ;; \
 	    tests/session/offload/host_memory_faults.t) ;; \
 	    tests/session/overlap/overlap.t) tests="$$tests $$program" ;; \

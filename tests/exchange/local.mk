@@ -12,6 +12,7 @@ exchange_programs = \
 	tests/exchange/exchange.t \
 	tests/exchange/faults.t \
 	tests/exchange/parting.t \
+	tests/exchange/processes.t \
 	tests/exchange/refused.t
 test_programs += $(exchange_programs)
 
@@ -19,5 +20,6 @@ tests_exchange_exchange_t_LDADD = libtrader.la
 tests_exchange_drops_t_LDADD = libtrader.la
 tests_exchange_faults_t_LDADD = libtrader.la
 tests_exchange_parting_t_LDADD = libtrader.la
+tests_exchange_processes_t_LDADD = libtrader.la
 tests_exchange_refused_t_LDADD = libtrader.la
 tests_exchange_suspend_t_LDADD = libtrader.la

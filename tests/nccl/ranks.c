@@ -51,7 +51,7 @@ struct start {
 static struct shared *shared;
 static int the_seed = 1, apart = 1, max_devices = MAX_RANKS;
 static uint64_t dropped;
-static bool quiet, lost, broken;
+static bool quiet, lost, broken, forks;
 static char failing[256];
 
 void ranks_seed(int seed)
@@ -72,6 +72,16 @@ void ranks_devices(int devices)
 void ranks_quiet(bool now)
 {
     quiet = now;
+}
+
+void ranks_as_processes(void)
+{
+    forks = true;
+}
+
+static bool are_processes(void)
+{
+    return forks || !ranks_are_soft();
 }
 
 void ranks_drop_wait(uint64_t n)
@@ -298,7 +308,7 @@ static void *run_rank(void *opaque)
     }
     for (size_t i = 0; i < start->n_tests; i++) {
         r->test = (uint32_t)i;
-        if (!ranks_are_soft()) {
+        if (are_processes()) {
             alarm(LIMIT_S);
         }
         run_test(r, &start->tests[i]);
@@ -354,7 +364,7 @@ static void begin(int n)
 
     if (shared == NULL) {
         shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                      (ranks_are_soft() ? MAP_PRIVATE : MAP_SHARED) |
+                      (are_processes() ? MAP_SHARED : MAP_PRIVATE) |
                           MAP_ANONYMOUS,
                       -1, 0);
         if (shared == MAP_FAILED) {
@@ -404,10 +414,10 @@ static void run(int n, const struct ranks_test *tests, size_t n_tests)
         starts[i].tests = tests;
         starts[i].n_tests = n_tests;
     }
-    if (ranks_are_soft()) {
-        start_threads(starts, n);
-    } else {
+    if (are_processes()) {
         start_processes(starts, n);
+    } else {
+        start_threads(starts, n);
     }
     for (size_t i = 0; i < n_tests && !lost; i++) {
         tell(i, tests[i].name, n);
@@ -467,7 +477,7 @@ bool ranks_run_all(int n, const struct ranks_test *tests, size_t n_tests)
         skip(1, "%d ranks are more than GRAPHHOOKS_TEST_RANKS", n);
         return false;
     }
-    if (!ranks_are_soft()) {
+    if (are_processes()) {
         if (broken) {
             skip(1, "ranks of an earlier run did not end well");
             return false;

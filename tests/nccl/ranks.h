@@ -75,6 +75,9 @@ void ranks_run_lost(int n, const char *name, void (*test)(struct rank *r));
  * waited for all ranks know, as threads of one program do. */
 void ranks_seed(int seed);
 void ranks_know_each_other(bool know);
+/* Ranks of the software device are processes too from now on, before the first
+ * run.  They have no softnccl: all tests are to be bare. */
+void ranks_as_processes(void);
 
 /* How many devices the ranks use, of those that there are; at first all. */
 void ranks_devices(int devices);
