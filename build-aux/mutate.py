@@ -10,12 +10,12 @@ functions; --most (40; 0: all) of them are taken in each room, as --seed (1)
 draws them.  --list prints those, and breaks nothing.
 
 The tree is copied, without a build, so it may be edited meanwhile, and built
-there twice: with gcov, which tells the lines that each program of make check
-reaches, and without, which tells the time that it takes.  Each break is then
-compiled without gcov, whose counters slow down what forks, and the programs
-that reach its line run, the fastest first, until one fails.  A break that none
-notices is printed with its place and the difference, and at the end a line for
-each room:
+there twice: with gcov in the rooms, which tells the lines that each program of
+make check reaches, and without, which tells the time that it takes.  Each break
+is then compiled without gcov, whose counters slow down what forks, and the
+programs that reach its line run, the fastest first, until one fails.  A break
+that none notices is printed with its place and the difference, and at the end a
+line for each room:
 
     ROOM: N of M noticed (P %), N survived, N where no program comes
 
@@ -210,7 +210,7 @@ class Build:
     def make(self, *targets):
         return self.call("make", "-s", f"-j{self.jobs}", *targets)[0]
 
-    def prepare(self):
+    def prepare(self, rooms):
         for folder in (self.folder, self.counting):
             folder.mkdir(parents=True, exist_ok=True)
         names = self.must("git", "ls-files", "-co", "--exclude-standard",
@@ -223,21 +223,25 @@ class Build:
                 shutil.copy(old, new)
         if not (self.tree / "configure").exists():
             self.must("autoreconf", "-fi", folder=self.tree)
-        # Families are refused that have constructors, as gcov's have.
-        families = [f"plugins/{p.stem}.la"
-                    for p in (self.tree / "plugins").glob("*.c")]
-        for folder, flags in ((self.folder, "-O1"),
-                              (self.counting, "-O0 --coverage")):
+        for folder, flags in ((self.folder, ["CFLAGS=-O1"]),
+                              (self.counting, ["CFLAGS=-O0",
+                                               "LDFLAGS=--coverage"])):
             if not (folder / "Makefile").exists():
-                self.must(str(self.tree / "configure"), "-q",
-                          f"CFLAGS={flags}",
+                self.must(str(self.tree / "configure"), "-q", *flags,
                           *os.environ.get("CONFIGURE", "").split(),
                           folder=folder)
-            if families and folder == self.counting:
-                self.must("make", "-s", f"-j{self.jobs}", "CFLAGS=-O0",
-                          *families, folder=folder)
             self.must("make", "-s", f"-j{self.jobs}", "build-tests",
                       folder=folder)
+        # Each process writes the counters of each source, so that no others
+        # have any.
+        for folder in {self.counting / self.folder_of(room) for room in rooms}:
+            for path in [*folder.rglob("*.lo"), *folder.rglob("*.o")]:
+                path.unlink()
+        self.must("make", "-s", f"-j{self.jobs}", "CFLAGS=-O0 --coverage",
+                  "build-tests", folder=self.counting)
+
+    def folder_of(self, room):
+        return room if (self.tree / room).is_dir() else os.path.dirname(room)
 
     def passes(self, program, limit, folder=None):
         """Whether a program does, in that time."""
@@ -262,9 +266,8 @@ class Build:
     def counted(self, rooms):
         """The sources of the rooms and the lines of them that have run."""
         data = [p for room in rooms
-                for p in (self.counting / pathlib.Path(
-                    room if (self.tree / room).is_dir()
-                    else os.path.dirname(room))).rglob("*.gcda")]
+                for p in (self.counting / self.folder_of(room)).rglob(
+                    "*.gcda")]
         if not data:
             return set()
         _, said = self.call("gcov", "--json-format", "--stdout",
@@ -394,7 +397,7 @@ def main():
     scratch = pathlib.Path(kept or tempfile.mkdtemp()).absolute()
     try:
         build = Build(scratch)
-        build.prepare()
+        build.prepare(rooms)
         build.look(rooms)
         print("\n".join([
             "", *[try_room(build, room,
