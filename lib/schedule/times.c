@@ -62,7 +62,7 @@ static void read_pairing(struct gh_schedule *s, struct gh_pairing *p,
 {
     for (uint32_t i = 0; i < p->tasks.n && p->timers != NULL; i++) {
         const uint32_t cell = p->tasks.all[i].cell;
-        double ns = 0;
+        double ns;
 
         if (gh_device_event_sync(s->dev, p->timers[2 * i + 1], NULL) == GH_OK &&
             gh_device_event_elapsed(s->dev, p->timers[2 * i],

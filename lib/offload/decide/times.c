@@ -30,7 +30,7 @@ static bool read_points(const struct gh_offload *o, struct gh_measure *m)
 
 static double length_of(const struct gh_offload *o, const struct copy *copy)
 {
-    double ns = 0.0;
+    double ns;
 
     if (!copy->whole ||
         gh_device_event_elapsed(o->dev, copy->began, copy->ended, &ns, NULL) !=
