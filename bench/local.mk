@@ -71,6 +71,7 @@ EXTRA_DIST += \
 	bench/peers/worker.py \
 	bench/banks_picture.py \
 	bench/banks_torch.py \
+	bench/suspend_torch.py \
 	bench/verify_torch.py \
 	bench/offload_picture.py \
 	bench/offload_trace.py \

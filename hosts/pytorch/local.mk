@@ -65,8 +65,10 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/attach/sessions.py \
 	hosts/pytorch/graphhooks/torch/attach/stack.py \
 	hosts/pytorch/graphhooks/torch/attach/shared_parameters.py \
+	hosts/pytorch/graphhooks/torch/attach/suspension.py \
 	hosts/pytorch/graphhooks/torch/attach/versions.py \
 	hosts/pytorch/graphhooks/torch/base/__init__.py \
+	hosts/pytorch/graphhooks/torch/base/arena.py \
 	hosts/pytorch/graphhooks/torch/base/comparisons.py \
 	hosts/pytorch/graphhooks/torch/base/gathered.py \
 	hosts/pytorch/graphhooks/torch/base/layouts.py \

@@ -45,12 +45,15 @@ def attach(model, layers=None, *, parts=None, generators=(),
     ``verify``: "auto" runs some replays eagerly too and compares all bits,
     "always" all of them, "off" none; a segment that differs is eager from
     then on.
+    ``suspends``: True reserves the addresses of graphs' memory, which
+    ``suspend()`` gives back and ``resume()`` takes again.
     All other options are the environment variables GRAPHHOOKS_* in Python's
     spelling, such as ``granularity="chunk"``, ``warmup_steps``,
     ``max_slots``, ``enable=False``; a variable that is set wins.
 
-    Returns an ``Attached``: ``explain()``, ``stats()``, ``step()``,
-    ``detach()``, and a context manager.  Raises ``Error``.
+    Returns an ``Attached``: ``explain()``, ``stats()``, ``memory()``,
+    ``step()``, ``suspend()``, ``resume()``, ``detach()``, and a context
+    manager.  Raises ``Error``.
     """
     try:
         from .torch import attach as attach_torch

@@ -76,6 +76,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_softpool.py \
 	tests/torch/attach/test_stack.py \
 	tests/torch/attach/test_strides.py \
+	tests/torch/attach/test_suspend.py \
 	tests/torch/attach/test_threads.py \
 	tests/torch/attach/test_trainers.py \
 	tests/torch/attach/test_training.py \

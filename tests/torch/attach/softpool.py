@@ -28,6 +28,29 @@ def pool_of(handle) -> "Pool":
     return _pools.setdefault(handle, Pool())
 
 
+def lend(handle, allocator) -> None:
+    """A pool has its memory from there: alloc(nbytes) and free(address,
+    nbytes) count what it takes, though its tensors lie elsewhere."""
+    pool_of(handle).allocator = allocator
+
+
+def lose(handles) -> None:
+    """The memory of these is given back: what was there is lost, also for who
+    holds it, and until find() no graph may run there."""
+    for handle in handles:
+        pool = _pools.get(handle)
+        if pool is not None:
+            pool.is_lost = True
+            for share in pool.shares:
+                spoil(share.made.values())
+
+
+def find(handles) -> None:
+    for handle in handles:
+        if handle in _pools:
+            _pools[handle].is_lost = False
+
+
 def use(handle) -> "Pool":
     """As torch's, a pool lives until it is released as often: once for each
     graph that was captured in it, and once for whoever else said so."""
@@ -98,8 +121,9 @@ def move(address: int, storage) -> None:
 class Share:
     """What one capture has of a pool."""
 
-    def __init__(self, free):
+    def __init__(self, free, pool):
         self.made: dict = {}  # storages by address
+        self._pool = pool
         self._at_first = free  # when the capture began
         self._at_last: list = []  # what else was when it ended
         self._later: list = []  # shares that may lie in what this one freed
@@ -108,6 +132,9 @@ class Share:
         return [s for s in self.made.values() if is_free(s)]
 
     def begin_replay(self) -> None:
+        if self._pool.is_lost:
+            raise RuntimeError("CUDA error: an illegal memory access was "
+                               "encountered: its pool is suspended")
         if not self.made:
             return
         spoil(self._at_first)
@@ -126,33 +153,50 @@ class Pool:
 
     def __init__(self):
         self.uses = 0
-        self._shares: list = []
+        self.shares: list = []
         self._held = 0  # bytes, when the last capture began
         self.most = 0
+        self.allocator = None
+        self.is_lost = False
+        self._pieces: list = []  # of the allocator's: address and bytes
 
     def begin(self) -> Share:
         """Of a capture that begins."""
-        share = Share([s for other in self._shares for s in other.free()])
-        self._held = sum(s.nbytes() for other in self._shares
+        share = Share([s for other in self.shares for s in other.free()],
+                      self)
+        self._held = sum(s.nbytes() for other in self.shares
                          for s in other.made.values() if not is_free(s))
-        self._shares.append(share)
+        self.shares.append(share)
         return share
 
     def end(self, share: Share) -> None:
         self.most = max(self.most, self._held + sum(
             s.nbytes() for s in share.made.values()))
+        self._allocate()
         known = {id(s) for s in share._at_first}
-        for other in self._shares:
+        for other in self.shares:
             free = other.free()
             share._at_last += [s for s in free if id(s) not in known]
             if free and other is not share:
                 other._later.append(share)
 
+    def _allocate(self) -> None:
+        """What the last capture has needed more of."""
+        missing = self.most - sum(size for _, size in self._pieces)
+        if self.allocator is not None and missing > 0:
+            address = self.allocator.alloc(missing)
+            if not address:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+            self._pieces.append((address, missing))
+
     def move(self, address: int, storage) -> None:
-        for share in self._shares:
+        for share in self.shares:
             if address in share.made:
                 share.made[address] = storage
 
     def give_away(self) -> None:
-        for share in self._shares:
+        for address, size in self._pieces:
+            self.allocator.free(address, size)
+        self._pieces.clear()
+        for share in self.shares:
             spoil(share.free())

@@ -475,6 +475,34 @@ class _Graph:
         self.reset()
 
 
+class _Allocator:
+    """As torch's of two functions in C, so much as a pool needs."""
+
+    def __init__(self, alloc: int, free: int):
+        from graphhooks import _abi
+
+        self._alloc, self._free = _abi.POOL_ALLOC_FN(alloc), \
+            _abi.POOL_FREE_FN(free)
+
+    def alloc(self, nbytes: int):
+        return self._alloc(nbytes, 0, None)
+
+    def free(self, address: int, nbytes: int) -> None:
+        self._free(address, nbytes, 0, None)
+
+
+class _MemPool:
+    """As torch.cuda.MemPool."""
+
+    def __init__(self, allocator):
+        self.id = torch.cuda.graph_pool_handle()
+        softpool.use(self.id)
+        softpool.lend(self.id, allocator)
+
+    def __del__(self):
+        softpool.release(self.id)
+
+
 def _states(captures) -> list:
     """What random generators have drawn.  A capture forbids to ask."""
     if _is_capturing():
@@ -531,6 +559,7 @@ def _put_entries() -> None:
         "_cuda_getDevice": lambda: 0,
         "_cuda_isCurrentStreamCapturing": _is_capturing,
         "_cuda_clearCublasWorkspaces": _nothing,
+        "_cuda_customAllocator": _Allocator,
         "_cuda_beginAllocateCurrentThreadToPool":
             lambda _, handle: softpool.use(handle),
         "_cuda_endAllocateToPool": _nothing,
@@ -542,6 +571,7 @@ def _put_entries() -> None:
         "CUDAGraph": _Graph,
         "Event": _Event,
         "ExternalStream": _Stream,
+        "MemPool": _MemPool,
         "Stream": _Stream,
         "_sleep": _nothing,
         "current_device": lambda: 0,
@@ -596,6 +626,13 @@ def _be_torch() -> None:
                 thing.__module__ = "torch.cuda"
 
 
+def configure(more: str = "") -> None:
+    """The software device, such as FAIL=cuMemCreate:1."""
+    # Python writes to the device's memory, which the device does not see.
+    _soft.call("softcuda_configure",
+               f"PAGEABLE=1 RACES=0 UNWRITTEN=0 {more}".encode())
+
+
 def install() -> None:
     """Before graphhooks.torch is imported."""
     global _soft, _scratch, _device_of
@@ -604,8 +641,7 @@ def install() -> None:
 
     path = beside(_library.load().path)
     _soft = SoftDevice(path)
-    # Python writes to the device's memory, which the device does not see.
-    _soft.call("softcuda_configure", b"PAGEABLE=1 RACES=0 UNWRITTEN=0")
+    configure()
     _scratch = _soft.alloc(4)
     _Here.stream = _Stream()
     os.environ["GRAPHHOOKS_DRIVER"] = path
@@ -613,7 +649,7 @@ def install() -> None:
     _put_entries()
 
     from graphhooks.torch.attach import stack
-    from graphhooks.torch.base import memory, private
+    from graphhooks.torch.base import arena, memory, private
     from graphhooks.torch.group import ranks
     from graphhooks.torch.guard import ran
     from graphhooks.torch.offload import pinned, ringed
@@ -632,8 +668,27 @@ def install() -> None:
     memory.Captures.numbers = _numbers
     memory.spare = lambda _: 1 << 40
     memory.Captures.put_numbers = _put_numbers
+    arena.Arena.suspend = _lose(arena.Arena.suspend)
+    arena.Arena.resume = _find(arena.Arena.resume)
     _device_of = stack.device_of
     _take_tensors(stack)
+
+
+def _lose(suspend):
+    """The pools' tensors are lost too, which lie elsewhere."""
+    def call(arena):
+        suspend(arena)
+        softpool.lose(arena._pools)
+
+    return call
+
+
+def _find(resume):
+    def call(arena):
+        resume(arena)
+        softpool.find(arena._pools)
+
+    return call
 
 
 def _count_of_others_modes() -> int:

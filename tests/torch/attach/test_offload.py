@@ -486,7 +486,7 @@ def held(run) -> int:
     pools = [softpool.pool_of(pool.handle)
              for pool in run.attached.captures.pools.values()]
     found = sum(s.nbytes() for pool in pools
-                for share in pool._shares for s in share.made.values()
+                for share in pool.shares for s in share.made.values()
                 if not softpool.is_free(s))
     loss.backward()
     return found

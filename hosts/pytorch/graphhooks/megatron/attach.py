@@ -284,7 +284,7 @@ class Attached:
             if marks.paused != paused:
                 marks.paused = paused
                 owner = marks.offload.owner
-                owner.pause() if paused else owner.resume()
+                owner.pause() if paused else owner.unpause()
 
     def step(self) -> None:
         """Ends a step, where no optimizer of torch's does."""

@@ -11,6 +11,7 @@ A folder imports from those after it in this list, and from none before it:
       pieces.py             finds what else of a layer that waits has graphs
       stack.py              finds the layers that attach() is to take
       sessions.py           opens the library's session for these layers
+      suspension.py         gives the memory of graphs back, and takes it
       optimizers.py         ends a step when the model's optimizer has stepped
       shared_parameters.py  finds parameters used outside of the layers
       versions.py           lists the versions of torch that passed the tests
@@ -103,6 +104,7 @@ A folder imports from those after it in this list, and from none before it:
       tensor_twins.py       tensors replaced by others of the same bits
     base/                   used by all folders above
       memory.py             captures and memory pools of torch
+      arena.py              memory for pools that can be given back
       layouts.py            tensors with holes, as graphs are given them
       gathered.py           copies parameters that move, as FSDP2's, for graphs
       tree.py               finds the tensors in arguments and results

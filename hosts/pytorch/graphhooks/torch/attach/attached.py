@@ -43,7 +43,7 @@ from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
 from ..step.forward_wrapper import be_opaque
 from ..step.verify import Verify, asked as asked_verify, without_bitwise
-from . import checks, measured, pieces, sessions, stack, versions
+from . import checks, measured, pieces, sessions, stack, suspension, versions
 from .body import Body
 from .caches import Caches
 from .optimizers import Optimizers
@@ -88,7 +88,7 @@ class Attached(Owner):
 
     def _attach(self, model, layers, *, parts=None, generators=(),
                 gradients="graph", graphs=True, packed=None, group=None,
-                eval=False, split_backward=False, **options):
+                eval=False, split_backward=False, suspends=False, **options):
         super().__init__(Notices(), [])
         checks.check_options(options, gradients, group)
         generators = checks.generators_of(generators)
@@ -152,7 +152,11 @@ class Attached(Owner):
         self.recording: tuple | None = None  # the flight of a backward
         self.gone_back: set = set()  # functions of backwards with a graph
         self.watch = Watch()
-        self.captures = Captures(self.device, generators)
+        self.suspension = suspension.of(self, suspends, options.get("driver"))
+        if suspends:
+            self.options = options = {**options, "suspends": True}
+        self.captures = Captures(self.device, generators,
+                                 self.suspension.arena)
         self.packed = Packed(self, packed) if packed else NothingPacked()
         self.evaluation = evaluation.Nothing()
         self._open(model, options, words, evaluates, packed)
@@ -378,11 +382,11 @@ class Attached(Owner):
         self.notices.add(NOTE, who, sentence)
 
     def pause(self) -> None:
-        """Nothing is recorded or replayed until resume()."""
+        """Nothing is recorded or replayed until unpause()."""
         self.check(self.api.pre_warmup(self.handle,
                                        ctypes.byref(self.error)))
 
-    def resume(self) -> None:
+    def unpause(self) -> None:
         self.check(self.api.post_warmup(self.handle,
                                         ctypes.byref(self.error)))
 
@@ -401,6 +405,7 @@ class Attached(Owner):
         calls it."""
         if not self.session.handle:
             return
+        self.suspension.refuse()
         self.stepped = False
         if self.microbatch > 0:
             self.accumulates = True
@@ -438,6 +443,28 @@ class Attached(Owner):
         others no longer than GRAPHHOOKS_TIMEOUT."""
         self.ranks.wait()
 
+    def suspend(self) -> None:
+        """Gives the device memory of graphs back until resume(), for others
+        to use: between steps, or between microbatches where each has gone
+        back.  The graphs stay, and so do their addresses.  Gradients and
+        outputs that somebody has get memory of torch's.  Waits for the device;
+        with ranks, all call it.  Of an attach with suspends=True."""
+        self._refuse_detached("suspend()")
+        if self.stepped and not self.suspension.is_now:
+            self.step()
+        self.suspension.suspend()
+
+    def resume(self) -> None:
+        """Takes memory for the graphs again, before the next step.  Where
+        there is none they stay suspended: free some, and call it again."""
+        self._refuse_detached("resume()")
+        self.suspension.resume()
+
+    def _refuse_detached(self, call: str) -> None:
+        if not self.session.handle:
+            raise Error(f"{call} comes after detach(), which has given the "
+                        "memory back: attach again", _abi.GH_ERR_STATE)
+
     # ---- what a person asks ---------------------------------------------
 
     def stats(self) -> dict:
@@ -464,14 +491,16 @@ class Attached(Owner):
     def memory(self) -> dict:
         """Whose the device memory of graphs is, in bytes: the library's, as
         gh_memory_stats, and ``pools``, by chunk and slot, torch's, where
-        graphs have activations and outputs; ``pool_bytes`` is their sum.
+        graphs have activations and outputs; ``pool_bytes`` is their sum, and
+        with suspends=True ``pool_given`` what the last suspend() gave back.
         ``forecast_bytes``, of the library's, is there before the first
         recording.  Takes milliseconds; {} after detach()."""
         if self._last is not None:
             return {}
         pools = self.captures.pool_bytes()
         return {**self.session.memory_stats(), "pools": pools,
-                "pool_bytes": sum(pools.values())}
+                "pool_bytes": 0 if self.suspension.is_now
+                else sum(pools.values()), **self.suspension.stats()}
 
     def explain(self) -> str:
         """The plan as text, and what has become of it; as stats()."""

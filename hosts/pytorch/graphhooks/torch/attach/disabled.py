@@ -35,6 +35,12 @@ class Off:
     def memory(self) -> dict:
         return {}
 
+    def suspend(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
     def step(self) -> None:
         pass
 

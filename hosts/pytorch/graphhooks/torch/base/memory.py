@@ -186,8 +186,12 @@ class Pool:
     """A pool of captures: torch keeps its memory while somebody has this, also
     when its graphs are destroyed.  Not made during a capture."""
 
-    def __init__(self, device: int):
-        self.handle = torch.cuda.graph_pool_handle()
+    def __init__(self, device: int, arena=None):
+        if arena is None:
+            self.handle = torch.cuda.graph_pool_handle()
+        else:
+            self.handle = arena.pool()
+            weakref.finalize(self, arena.let_go, self.handle).atexit = False
         private.begin_allocate_to_pool(device, self.handle)
         private.end_allocate_to_pool(device, self.handle)
         weakref.finalize(self, private.release_pool, device,
@@ -197,8 +201,9 @@ class Pool:
 class Captures:
     """The host services by which torch captures for the library."""
 
-    def __init__(self, device: int, generators=()):
+    def __init__(self, device: int, generators=(), arena=None):
         self.device = device
+        self.arena = arena  # whose memory is that of pools, or torch's
         self.at = ()  # the flight of the last recording
         self.generators = (torch.cuda.default_generators[device],
                            *generators)
@@ -234,6 +239,9 @@ class Captures:
         self.pool = None
         self._of_pool.clear()
         self.pools.clear()
+        if self.arena is not None:
+            with own_turn():
+                self.arena.sweep()
 
     def pool_bytes(self) -> dict:
         """Device memory of the pools, by chunk and slot.  Looks at all that
@@ -265,11 +273,12 @@ class Captures:
             self.make_room()
             self._has_recorded = False
 
-    @staticmethod
-    def make_room() -> None:
+    def make_room(self) -> None:
         """What eager passes have left to the allocator, such as gradients,
         has been allocated once more for graphs, or is about to be."""
         with own_turn():
+            if self.arena is not None:
+                self.arena.sweep()
             torch.cuda.empty_cache()
 
     # ---- a recording ----------------------------------------------------
@@ -282,7 +291,7 @@ class Captures:
         # The banks of a slot have the same (pools.py).
         pool = (recording.chunk, recording.slot, *pool)
         if pool not in self.pools:
-            self.pools[pool] = Pool(self.device)
+            self.pools[pool] = Pool(self.device, self.arena)
         self.pool = self.pools[pool]
         # A graph holds the address of cuBLAS's scratch; one made here is of
         # this pool, and so is never shared by two that run at once.

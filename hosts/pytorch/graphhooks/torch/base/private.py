@@ -56,6 +56,10 @@ try:
         _cuda_endAllocateToPool as end_allocate_to_pool,
         _cuda_releasePool as release_pool)
 
+    # What makes an allocator of the addresses of two functions in C.  The
+    # public way wants the names of exported ones.
+    from torch._C import _cuda_customAllocator as custom_allocator
+
     # Pinned memory that nobody uses goes back to the system.
     from torch._C import _host_emptyCache as empty_host_cache
 

@@ -18,6 +18,8 @@ FLIGHT = 0xff0004  # which signature a microbatch is of
 ROOM = 0xff0005  # whether a bank may give way for another one
 VERIFY = 0xff0006  # whether a replay is run eagerly too, and what it has shown
 MEASURE = 0xff0007  # what passes of a scope take, and whether that is known
+SUSPEND = 0xff0008  # whether a rank can suspend its graphs
+RESUME = 0xff0009  # whether it has memory for them again
 
 _PLACES = {
     BESIDE: "a call of {} that is none of a training, as of an evaluation",
@@ -28,6 +30,8 @@ _PLACES = {
     ROOM: "the recording of another shape, in {}",
     VERIFY: "a replay of {} that is run eagerly too",
     MEASURE: "the end of a step in which passes of {} are measured",
+    SUSPEND: "suspend(), which begins with {}",
+    RESUME: "resume(), which begins with {}",
 }
 WORDS = 7  # of a question; the library never says as many
 

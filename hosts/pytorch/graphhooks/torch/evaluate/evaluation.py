@@ -56,6 +56,12 @@ class Nothing:
 
     was_here = False  # since the training was last
 
+    def sessions(self) -> list:
+        return []
+
+    def forget(self) -> None:
+        pass
+
     def attach(self) -> None:
         pass
 
@@ -105,6 +111,16 @@ class Evaluation(Owner):
         for segment in self.training.segments:
             segment.evaluated = Evaluated(self, segment)
             self.segments.append(segment.evaluated)
+
+    def sessions(self) -> list:
+        return [self.session]
+
+    def forget(self) -> None:
+        """What lies in the pools is lost, and the slot is free; the rest of a
+        pass reads copies."""
+        self._given.clear()
+        self.check(self.api.iteration_end(self.handle,
+                                          ctypes.byref(self.error)))
 
     def close(self) -> None:
         for segment in self.segments:

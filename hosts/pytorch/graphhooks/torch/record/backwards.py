@@ -304,7 +304,7 @@ def eager_pass(segment, instance: Instance, microbatch: int, grads):
             raise
         owner.check(segment.exit(1, ()))
     finally:
-        owner.resume()
+        owner.unpause()
     if segment.weights is not None:
         segment.weights.came(instance, microbatch, False)
     owner.count("backward")

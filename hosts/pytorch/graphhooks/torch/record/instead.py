@@ -118,7 +118,7 @@ def run(segment, origin, instance, microbatch: int, grads, why, late=False):
                 segment.weights.came(instance, microbatch, False)
     finally:
         if is_open:
-            owner.resume()
+            owner.unpause()
     owner.count("backward")
     if segment.refused is None and owner.steps >= 0:
         if why.passes:

@@ -131,10 +131,22 @@ class Outputs:
             for instance in segment.instances.values():
                 # Of most that are under way somebody has the outputs, which is
                 # no reason to look further.
-                if not _is_under_way(instance, steps) \
+                if not is_under_way(instance, steps) \
                         and self._has_others(instance):
                     found &= self._free(segment, instance)
         return found
+
+    def move_all_out(self) -> str | None:
+        """All that somebody has, of passes that are over; or the name of a
+        segment with one that stays."""
+        for segment in self.owner.segments:
+            for instance in segment.instances.values():
+                if self._has_others(instance) and (
+                        not self._free(segment, instance)
+                        or instance.live is not None
+                        and self._is_kept(instance)):
+                    return segment.name
+        return None
 
     def copy_out(self, segment, instance) -> None:
         """It is about to let go of what its outputs are in."""
@@ -163,7 +175,7 @@ class Outputs:
     def _free(self, segment, instance) -> bool:
         """Somebody has one of its outputs."""
         split = segment.split
-        if _is_under_way(instance, self.owner.steps) \
+        if is_under_way(instance, self.owner.steps) \
                 or split is not None and split.waits_for(instance):
             return True  # the pass is not over, and no graph comes there
         if instance.live is not None:  # whose backward reads what is there
@@ -199,7 +211,7 @@ class Outputs:
             if names else []
 
 
-def _is_under_way(instance, steps: int) -> bool:
+def is_under_way(instance, steps: int) -> bool:
     """Whether its backward is still to come, in the step at hand."""
     node = instance.node and instance.node()
     return node is not None and node.flight[3] == steps

@@ -87,6 +87,10 @@ class Split:
     def waits(self, instance, origin) -> bool:
         return self._waiting.get(instance) is origin
 
+    def is_waiting(self) -> bool:
+        """One of its backwards has gone half the way."""
+        return bool(self._waiting)
+
     def waits_for(self, instance) -> bool:
         return instance in self._waiting
 

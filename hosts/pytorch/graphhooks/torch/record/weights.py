@@ -81,6 +81,10 @@ class Weights:
             self._waiting.pop()
         self._waiting.append((instance, microbatch, is_graph))
 
+    def is_waiting(self) -> bool:
+        """Work of a graph is to come."""
+        return any(one is not _BESIDE for one in self._waiting)
+
     # ---- the work -------------------------------------------------------
 
     @torch.no_grad()
@@ -171,7 +175,7 @@ class Weights:
                 raise
             owner.check(self.segment.exit(2, ()))
         finally:
-            owner.resume()
+            owner.unpause()
         owner.count("weights")
 
     # ---- steps ----------------------------------------------------------

@@ -33,6 +33,7 @@ from ..guard.storage_addresses import Places, places_of
 from ..guard.settings import Settings
 from ..guard.words import Empty, Words
 from ..record import checkpoint, forwards, recording, weights
+from ..record.outputs import is_under_way
 from ..record.split import Split
 from ..record.state import before_pass
 from .backward_entry import WayBack
@@ -174,6 +175,12 @@ class Segment(WayBack):
     def readmit(self) -> None:
         """Its hooks are gone."""
         self.is_heard, self.refused = False, None
+
+    def is_under_way(self) -> bool:
+        """A graph has run its forward, whose backward may still come in the
+        step at hand."""
+        return any(is_under_way(instance, self.owner.steps)
+                   for instance in self.instances.values())
 
     def why_unfit(self, tensors) -> str | None:
         """Why calls with such tensors are not recorded, or None."""
