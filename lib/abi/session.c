@@ -21,6 +21,7 @@
 #include "family/family.h"
 #include "plan/model.h"
 #include "schedule/schedule.h"
+#include "trace/nvtx.h"
 #include "trace/trace.h"
 
 #include <pthread.h>
@@ -237,6 +238,23 @@ static gh_status find_limit(const struct gh_session *session,
     return status;
 }
 
+/* Whether a tool takes ranges of NVTX. */
+static bool finds_tool(const struct gh_session *session,
+                       const gh_session_desc *desc)
+{
+    const char *const *environment =
+        desc->environment != NULL ? desc->environment : gh_env_process();
+    const char *path = gh_env_of_others(environment, "NVTX_INJECTION64_PATH");
+    const bool finds = gh_nvtx_open(path, &session->log);
+
+    if (!finds) {
+        gh_log_line(&session->log, GH_LOG_INFO,
+                    "GRAPHHOOKS_NVTX: no tool takes ranges; start the program "
+                    "under one, such as nsys profile --trace=cuda,nvtx");
+    }
+    return finds;
+}
+
 static gh_status open_capture(struct gh_session *session,
                               const gh_session_desc *desc,
                               const struct gh_env *env, gh_error *err)
@@ -245,6 +263,7 @@ static gh_status open_capture(struct gh_session *session,
         .enabled = env->enable != 0,
         .busy_fails = (desc->flags & GH_SESSION_BUSY_FAILS) != 0,
         .strict = env->strict != 0,
+        .named = env->nvtx != 0 && finds_tool(session, desc),
         .legacy_threads = (desc->flags & GH_SESSION_LEGACY_THREADS) != 0,
         .suspends = (desc->flags & GH_SESSION_SUSPENDS) != 0,
         .check = (uint8_t)env->check,

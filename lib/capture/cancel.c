@@ -46,6 +46,7 @@ void gh_capture_cancel(struct gh_capture *c)
     gh_offloads_cancel(c);
     gh_open_give_slot_up(c);
     c->open.active = false;
+    gh_open_end_range(c);
     gh_offloads_tell(c);
 }
 

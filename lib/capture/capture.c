@@ -91,7 +91,8 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->memory = (struct gh_memory){ .streams = &c->streams,
                                     .host = &c->options.host,
                                     .limit = options->memory_limit };
-    c->timing.every = options->trace != NULL ? 1 : SAMPLE_EVERY;
+    c->timing.every =
+        options->trace != NULL || options->named ? 1 : SAMPLE_EVERY;
     c->timing.until = 1;
     c->counts.enters = 1;
 

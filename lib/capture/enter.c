@@ -243,12 +243,19 @@ static GH_COLD void end_timing(struct gh_capture *c)
     }
 }
 
+/* No pass is open. */
+static GH_COLD gh_status stopped(struct gh_capture *c, gh_status status)
+{
+    gh_open_end_range(c);
+    return status;
+}
+
 /* Once the ranks are lost that is the error, whatever else is wrong with the
  * pass: a host that asks for GH_ERR_RANKS learns it wherever it is. */
-static GH_COLD gh_status refused(const struct gh_capture *c, gh_status status,
+static GH_COLD gh_status refused(struct gh_capture *c, gh_status status,
                                  gh_error *err)
 {
-    return c->ranks.lost ? gh_ranks_refuse(c, err) : status;
+    return stopped(c, c->ranks.lost ? gh_ranks_refuse(c, err) : status);
 }
 
 gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
@@ -261,11 +268,11 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
     c->open.timed = --c->timing.until == 0;
     if (c->open.timed) {
-        gh_open_begin_timing(c);
+        gh_open_begin_timing(c, pass);
     }
     status = gh_call_begin(c, pass, err);
     if (status != GH_OK) {
-        return status;
+        return stopped(c, status);
     }
 
     if (c->offload != NULL) {

@@ -285,6 +285,18 @@ gh_status gh_env_offer_count(struct gh_env *env, enum gh_env_id id,
     return gh_env_offer(env, id, label, text, err);
 }
 
+const char *gh_env_of_others(const char *const *environment, const char *name)
+{
+    const size_t n = strlen(name);
+
+    for (; *environment != NULL; environment++) {
+        if (strncmp(*environment, name, n) == 0 && (*environment)[n] == '=') {
+            return *environment + n + 1;
+        }
+    }
+    return NULL;
+}
+
 const char *const *gh_env_process(void)
 {
     extern char **environ;

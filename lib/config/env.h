@@ -129,6 +129,8 @@ struct gh_env_row {
 /* The process's environment.  It is empty in a setuid program, whose caller
  * must not choose the libraries that it loads. */
 const char *const *gh_env_process(void);
+/* The value of a variable that is not the library's; NULL: it is not set. */
+const char *gh_env_of_others(const char *const *environment, const char *name);
 
 /*
  * Loads the defaults, then every GRAPHHOOKS_* of envp.  An empty value counts

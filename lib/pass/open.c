@@ -8,7 +8,10 @@
 #include "pass/open.h"
 
 #include "pass/pass.h"
+#include "trace/nvtx.h"
 #include "trace/trace.h"
+
+#include <stdio.h>
 
 void gh_open_give_slot_up(struct gh_capture *c)
 {
@@ -17,8 +20,31 @@ void gh_open_give_slot_up(struct gh_capture *c)
     }
 }
 
-void gh_open_begin_timing(struct gh_capture *c)
+static void begin_range(struct gh_capture *c, const gh_pass *pass)
 {
+    char extent[160], name[200];
+
+    gh_plan_extent(c->plan, &c->plan->segments[pass->segment], extent,
+                   sizeof(extent));
+    snprintf(name, sizeof(name), "%s %s", extent,
+             gh_direction_names[pass->direction]);
+    gh_nvtx_push(name);
+    c->open.ranged = true;
+}
+
+void gh_open_end_range(struct gh_capture *c)
+{
+    if (c->open.ranged) {
+        gh_nvtx_pop();
+        c->open.ranged = false;
+    }
+}
+
+void gh_open_begin_timing(struct gh_capture *c, const gh_pass *pass)
+{
+    if (c->options.named) {
+        begin_range(c, pass);
+    }
     c->timing.until = c->timing.every;
     c->open.start_ns = gh_now_ns();
 }
@@ -26,6 +52,9 @@ void gh_open_begin_timing(struct gh_capture *c)
 void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns)
 {
     c->counts.stats.hook_ns += c->timing.every * (gh_now_ns() - start_ns);
+    if (!c->open.active) {
+        gh_open_end_range(c);
+    }
 }
 
 void gh_open_trace(struct gh_capture *c, gh_status status)

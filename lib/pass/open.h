@@ -23,6 +23,7 @@ struct gh_open_pass {
     uint64_t number; /* of the pass, from 1 */
     bool active;
     bool timed;   /* stands for timed_every passes in gh_stats.hook_ns */
+    bool ranged;  /* its range of NVTX is open */
     bool counted; /* it is part of its microbatch's forwards and backwards */
     uint8_t action;
     uint8_t reason;
@@ -101,9 +102,11 @@ static inline bool gh_open_is(const struct gh_open_pass *open,
 /* Gives the slot of a pass back that did not run. */
 GH_COLD void gh_open_give_slot_up(struct gh_capture *c);
 
-/* Begins the timing of a pass.  With a trace every pass is timed, else one in
- * timed_every. */
-GH_COLD void gh_open_begin_timing(struct gh_capture *c);
+/* Begins the timing of a pass.  With a trace or ranges of NVTX every pass is
+ * timed, else one in timed_every. */
+GH_COLD void gh_open_begin_timing(struct gh_capture *c, const gh_pass *pass);
+/* Ends the range of NVTX, if it is open. */
+GH_COLD void gh_open_end_range(struct gh_capture *c);
 /* Adds the time of enter, and of exit, which began at `start_ns`. */
 GH_COLD void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns);
 GH_COLD void gh_open_trace(struct gh_capture *c, gh_status status);

@@ -44,6 +44,12 @@ libtoy_la_SOURCES = \
 	tests/support/toy/step.c \
 	tests/support/trace_file.c \
 	tests/support/trace_file.h
+EXTRA_LTLIBRARIES += tests/support/nvtx_tool.la
+tests_support_nvtx_tool_la_SOURCES = tests/support/nvtx_tool.c
+tests_support_nvtx_tool_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version \
+	-no-undefined -rpath /nowhere \
+	-export-symbols-regex '^(Init|nvtx_tool_)'
+EXTRA_tests_session_passes_nvtx_t_DEPENDENCIES = tests/support/nvtx_tool.la
 session_test_libs = libtoy.la libtap.la libgraphhooks.la libdriver.la
 
 test_programs += \
@@ -79,6 +85,7 @@ test_programs += \
 	tests/session/passes/contexts.t \
 	tests/session/passes/chunks.t \
 	tests/session/passes/differences.t \
+	tests/session/passes/nvtx.t \
 	tests/session/passes/counts.t \
 	tests/session/banks/banks.t \
 	tests/session/banks/capacity.t \

@@ -65,6 +65,12 @@ MEANINGS = {
         "Write a timeline here for Perfetto and chrome://tracing; %p "
         "becomes the process id.",
     ),
+    "nvtx": (
+        "0 or 1",
+        "0",
+        "1: each pass is a range of NVTX with the name of its segment, which "
+        "Nsight Systems and other tools show.",
+    ),
     "check": (
         "off or bitwise or ranks",
         "off",
