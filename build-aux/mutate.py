@@ -101,7 +101,8 @@ MEMBER = re.compile(r"\n\s+(\.\w+ = [^;{},]+,)\n")
 RETURN = re.compile(r"\breturn ([^;]+);")
 SMALL = {"0", "1", "true", "false"}
 # Of two that are equal it is the same which is taken.
-TIE = re.compile(r"(?P<a>[\w.>\[\]-]+) [<>]=? (?P<b>[\w.>\[\]-]+)\s*\?\s*"
+TIE = re.compile(r"(?P<a>(?:\(\w+\))?[\w.>\[\]-]+) [<>]=? "
+                 r"(?P<b>(?:\(\w+\))?[\w.>\[\]-]+)\s*\?\s*"
                  r"(?:(?P=a)\s*:\s*(?P=b)|(?P=b)\s*:\s*(?P=a))(?![\w.(\[])")
 
 

@@ -40,7 +40,7 @@ int least(int a, int b)
 {
     const int status = GH_OK;
 
-    return a < b ? a : b;
+    return (int)a < b ? (int)a : b;
 }
 END
 cat > "$tree/tests/room.c" << 'END'
