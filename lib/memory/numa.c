@@ -27,16 +27,14 @@
 
 int gh_numa_node_of(const char *sysfs, const char *bus_id)
 {
-    char path[4096], text[16], lower[32], *end;
+    char path[4096], text[16] = "", lower[32] = "", *end;
     ssize_t bytes;
     long node;
-    size_t i;
     int file;
 
-    for (i = 0; bus_id[i] != '\0' && i + 1 < sizeof(lower); i++) {
+    for (size_t i = 0; bus_id[i] != '\0' && i + 1 < sizeof(lower); i++) {
         lower[i] = (char)tolower((unsigned char)bus_id[i]);
     }
-    lower[i] = '\0';
     snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/numa_node", sysfs,
              lower);
     file = open(path, O_RDONLY | O_CLOEXEC);
@@ -45,10 +43,9 @@ int gh_numa_node_of(const char *sysfs, const char *bus_id)
     }
     bytes = read(file, text, sizeof(text) - 1);
     close(file);
-    if (bytes <= 0) {
+    if (bytes < 0) {
         return GH_NUMA_UNKNOWN;
     }
-    text[bytes] = '\0';
     node = strtol(text, &end, 10);
     /* A machine with one node says -1. */
     return end != text && (*end == '\n' || *end == '\0') && node >= 0 &&
