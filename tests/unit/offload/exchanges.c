@@ -249,6 +249,62 @@ static void test_times_of_groups(void)
     end();
 }
 
+/* From a commit to a load, where copies run from `from` to `to` after it. */
+static void work(double ns, double from, double to, void *stream)
+{
+    const double begin_ns = now_ns;
+
+    gh_measure_point(o, GH_POINT_COMMIT, instance(0, 0), MAIN);
+    if (to > from) {
+        now_ns = begin_ns + from;
+        gh_measure_copy_begin(o, instance(0, 0), true);
+        now_ns = begin_ns + to;
+        gh_measure_copy_end(o, NULL, true);
+    }
+    now_ns = begin_ns + ns;
+    gh_measure_point(o, GH_POINT_LOAD, instance(0, 0), stream);
+    now_ns += 5e6; /* between two of them, which is other work */
+}
+
+static double slowdown_of(double beside_ns, double from, double to,
+                          void *stream)
+{
+    struct gh_policy_group groups[1] = { { .out_ns = 0 } };
+    struct gh_profile profile = { .groups = groups, .n_groups = 1 };
+    struct gh_mark *marks = NULL;
+
+    begin(NULL);
+    save(0, 0);
+    gh_measure_begin(o);
+    work(10e6, 0, 0, MAIN);
+    work(beside_ns, from, to, stream);
+    gh_measure_end(o);
+    ok(gh_measure_read(o, &profile, &marks), "two pieces of work are read");
+    free(marks);
+    end();
+    return profile.slowdown;
+}
+
+static bool is_near(double got, double wanted)
+{
+    diag("%g", got);
+    return got > wanted - 1e-9 && got < wanted + 1e-9;
+}
+
+static void test_what_copies_cost(void)
+{
+    ok(is_near(slowdown_of(11e6, 0, 11e6, MAIN), 0.1),
+       "work that takes a tenth longer beside a copy is slowed by that");
+    ok(is_near(slowdown_of(10.5e6, 0, 5.25e6, MAIN), 0.1),
+       "a copy beside half of it has cost twice as much");
+    ok(is_near(slowdown_of(11e6, -1e6, 12e6, MAIN), 0.1),
+       "what of a copy is before and behind the work counts for nothing");
+    ok(is_near(slowdown_of(11e6, 0, 4e6, MAIN), -1.0),
+       "beside a copy that is short nothing is compared");
+    ok(is_near(slowdown_of(11e6, 0, 11e6, SIDE), -1.0),
+       "nor from one stream to another");
+}
+
 /* Nothing went back, so that this way has no rate of its own. */
 static void test_rates_that_are_told(void)
 {
@@ -271,6 +327,7 @@ int main(void)
 {
     test_more_than_is_measured();
     test_times_of_groups();
+    test_what_copies_cost();
     test_rates_that_are_told();
     test_stalls_of_launches();
     test_apart_from_copies();
