@@ -90,6 +90,21 @@ static void test_small_pieces_share_a_region(void)
     end("small pieces");
 }
 
+static void test_pieces_of_no_bytes(void)
+{
+    char *a, *b;
+
+    begin();
+    a = take(0);
+    b = take(0);
+    ok(a != NULL && b == a + 512, "pieces of no bytes are apart");
+    ok(take(512) == b + 512 && take(1) == b + 1024,
+       "one of 512 bytes takes no more, and one of a byte as much");
+    gh_arena_free(&arena, b, 0, false);
+    ok(take(1) == b, "and are given out again");
+    end("no bytes");
+}
+
 static void test_the_smallest_extent_is_taken(void)
 {
     char *piece[6], *large;
@@ -186,9 +201,10 @@ static void test_failures(void)
     is_int(mapped(), before, "a failure leaves nothing");
     is_int(objects(), 4, "nor addresses");
     for (uint32_t n = 1; n <= 2; n++) {
-        host_memory_begin();
+        const int64_t left = host_memory_left();
+
         host_memory_refuse(n);
-        ok(take(64 * MIB) == NULL && host_memory_left() == 0,
+        ok(take(64 * MIB) == NULL && host_memory_left() == left,
            "without memory of the host there is no piece, %u", n);
         host_memory_refuse(0);
     }
@@ -287,6 +303,8 @@ static void tests(void)
 {
     (void)mapped();
     (void)objects();
+    host_memory_begin();
+    test_pieces_of_no_bytes();
     test_small_pieces_share_a_region();
     test_the_smallest_extent_is_taken();
     test_regions_grow();
@@ -295,6 +313,7 @@ static void tests(void)
     test_memory_of_a_session();
     test_memory_that_is_held();
     test_work_ends_before();
+    is_int(host_memory_left(), 0, "no memory of the host is left");
 }
 
 int main(void)

@@ -4,6 +4,7 @@
  */
 #include "plan/model.h"
 #include "plan/plan.h"
+#include "support/host_memory.h"
 #include "tap/tap.h"
 
 #include <stdlib.h>
@@ -1211,6 +1212,7 @@ static void test_a_note_has_the_remedies_of_all_its_layers(void)
 
 int main(void)
 {
+    host_memory_begin();
     test_a_note_has_the_remedies_of_all_its_layers();
     test_no_segment_goes_from_one_node_into_the_next();
     test_what_a_segment_does_besides();
@@ -1239,5 +1241,6 @@ int main(void)
     test_places_of_ends_and_depths();
     test_what_is_not_worth_recomputing_is_said();
     test_a_cause_is_noted_once_a_layer();
+    is_int(host_memory_left(), 0, "no memory is left");
     return done_testing();
 }
