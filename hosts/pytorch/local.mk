@@ -29,6 +29,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/_library.py \
 	hosts/pytorch/graphhooks/_version.py \
 	hosts/pytorch/graphhooks/errors.py \
+	hosts/pytorch/graphhooks/exchange.py \
 	hosts/pytorch/graphhooks/megatron/__init__.py \
 	hosts/pytorch/graphhooks/megatron/attach.py \
 	hosts/pytorch/graphhooks/megatron/chunk.py \

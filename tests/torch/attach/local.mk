@@ -8,6 +8,7 @@ EXTRA_DIST += \
 	tests/torch/attach/conftest.py \
 	tests/torch/attach/ddp_worker.py \
 	tests/torch/attach/elsewhere.py \
+	tests/torch/attach/exchange_worker.py \
 	tests/torch/attach/models.py \
 	tests/torch/attach/ranks_worker.py \
 	tests/torch/attach/sharded_worker.py \
@@ -35,6 +36,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_cost.py \
 	tests/torch/attach/test_ddp.py \
 	tests/torch/attach/test_evaluation.py \
+	tests/torch/attach/test_exchange.py \
 	tests/torch/attach/test_flight.py \
 	tests/torch/attach/test_gradients.py \
 	tests/torch/attach/test_home.py \

@@ -648,6 +648,7 @@ def install() -> None:
     torch.set_num_threads(1)  # the tensors are small, and the tests many
     _put_entries()
 
+    from graphhooks import exchange
     from graphhooks.torch.attach import stack
     from graphhooks.torch.base import arena, memory, private
     from graphhooks.torch.group import ranks
@@ -663,6 +664,7 @@ def install() -> None:
     ranks.all_gather = _unseen(ranks.all_gather)
     memory.bytes_at = ringed.bytes_at = _bytes_at
     pinned.allocate = _pin
+    exchange.Exchange._issue = _done(exchange.Exchange._issue)
     outputs.move_out = _told(outputs.move_out)
     memory.Captures.states = _states
     memory.Captures.numbers = _numbers
@@ -702,6 +704,15 @@ def _unseen(function):
     def call(*args):
         with _disable_current_modes():
             return function(*args)
+
+    return call
+
+
+def _done(issue):
+    """What comes next is Python's, and waits for no stream."""
+    def call(self, op):
+        issue(self, op)
+        _soft.call("cuStreamSynchronize", ctypes.c_void_p(op.stream))
 
     return call
 

@@ -1,0 +1,108 @@
+"""graphhooks.exchange: an all-to-all by copies into other processes' memory.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from models import HAS_GPU, torch
+
+if HAS_GPU:
+    pytest.skip("a GPU for each of several ranks is asked of nobody",
+                allow_module_level=True)
+if not torch.distributed.is_gloo_available():
+    pytest.skip("torch has no gloo", allow_module_level=True)
+
+WORKER = Path(__file__).with_name("exchange_worker.py")
+REACHED = "rank {last} does not reach the memory of rank 0, as copy needs"
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """What each rank came to in some cases."""
+    def run(size, *cases, lost=0):
+        folder = tmp_path
+        processes = [subprocess.Popen([
+            sys.executable, str(WORKER), str(folder), str(rank), str(size),
+            *cases], stderr=subprocess.PIPE, text=True)
+            for rank in range(size)]
+        try:
+            said = [p.communicate(timeout=120)[1] for p in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        found = [json.loads((folder / f"{rank}.json").read_text())
+                 for rank in range(size - lost)]
+        for each in found:
+            assert [r["error"] for r in each.values() if "error" in r] == []
+        return found, said
+
+    return run
+
+
+def check_exact(kind, found, others) -> None:
+    """Of torch.distributed's bits, there and back."""
+    assert found["reason"] is None
+    assert found["kind"] == ("copy" if kind == "auto" else kind)
+    if kind != "nccl":
+        assert found["peers_ipc"] == others and found["copied_bytes"] > 0
+        by_kernel = found["calls"] if kind != "copy" else 0
+        assert found["kernel_calls"] == by_kernel
+
+
+def check_not_reached(found, said) -> None:
+    """All ranks have torch's, where one does not reach another."""
+    last = len(found) - 1
+    for each, text in zip(found, said):
+        assert each["not reached"] == {
+            "kind": "nccl", "reason": REACHED.format(last=last)}
+        assert text.count(f"exchange of {last + 1} ranks by "
+                          "torch.distributed") == 1
+
+
+def check_too_large(said) -> None:
+    assert "48 bytes go to rank" in said and "part_bytes is 32" in said
+
+
+def test_two_ranks(ranks):
+    found, said = ranks(2, "copy", "kernel", "auto", "nccl", "not reached",
+                        "not reached, copy", "too large", "captured", "reads late",
+                        "other kinds", "other sizes")
+    check_not_reached(found, said)
+    for each in found:
+        for kind in "copy", "kernel", "auto", "nccl":
+            check_exact(kind, each[kind], 1)
+        assert each["not reached, copy"] == {
+            "said": "exchange: " + REACHED.format(last=1),
+            "name": "GH_ERR_UNSUPPORTED"}
+        check_too_large(each["too large"]["said"])
+        assert each["captured"]["calls"] == 4  # the graph has torch's
+        for case, name in ("other kinds", "kind"), ("other sizes",
+                                                    "part_bytes"):
+            assert each[case]["name"] == "GH_ERR_CONFIG"
+            assert each[case]["said"].startswith(f"{name} is ")
+
+
+def test_four_ranks(ranks):
+    found, said = ranks(4, "copy", "kernel", "not reached", "too large")
+    check_not_reached(found, said)
+    for each in found:
+        for kind in "copy", "kernel":
+            check_exact(kind, each[kind], 3)
+        check_too_large(each["too large"]["said"])
+
+
+def test_a_rank_that_ends_is_named_in_time(ranks):
+    """While the host waits for the device."""
+    found, _ = ranks(3, "a rank ends", lost=1)
+    for each in found:
+        ended = each["a rank ends"]
+        assert ended["name"] == "GH_ERR_RANKS"
+        assert "no part has come from rank 2 in 6 s" in ended["said"]
+        assert ended["after"] < 9 and ended["closed"] < 6
