@@ -93,6 +93,32 @@ def test_strict_says_why_a_layer_is_refused(runs):
         run.steps([1])
 
 
+@GRAIN
+def test_ranges_change_no_bit(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, nvtx=True)
+
+
+@GRAIN
+@pytest.mark.parametrize("how", ["option", "variable", "off"])
+def test_passes_are_ranges_of_torchs_profiler(runs, monkeypatch, grain, how):
+    if how == "variable":
+        monkeypatch.setenv("GRAPHHOOKS_NVTX", "1")
+    run = runs(grain=grain, **{"nvtx": True} if how == "option" else {})
+    run.steps([2])
+    with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run.steps([2, 3])
+    replays = run.attached.stats()["replays"]
+    assert replays > 0
+    found = {e.key: e.count for e in profile.key_averages()}
+    for segment in run.attached.segments:
+        for direction in "forward", "backward":
+            name = f"{segment.name} {direction}"
+            assert (name in found) == (how != "off")
+            if how != "off":
+                assert found[name] >= 2 + 3
+
+
 def test_a_trace_is_written(runs, tmp_path):
     path = tmp_path / "trace.json"
     run = runs(grain="layer", trace=str(path)).steps()

@@ -34,7 +34,7 @@ from ..guard.shared_objects import Things
 from ..offload import marks
 from ..record.flights import Flights
 from ..record.outputs import Outputs
-from ..record.session_owner import Owner, is_strict
+from ..record.session_owner import Owner, is_on
 from ..quantized import calls as quantized
 from ..record.pools import Pools
 from ..record.state import before_pass
@@ -98,7 +98,8 @@ class Attached(Owner):
         self.has_words = bool(words)
         packed = None if packed is None else rooms(packed)
         self.options = options = banks.with_most(options)
-        self.is_strict = is_strict(options)
+        self.is_strict = is_on("strict", options)
+        self.names_passes = is_on("nvtx", options)
         self._known = pieces.by_class(parts)
         self.layers = stack.split(stack.find(model, layers, parts),
                                   self._split, parts)

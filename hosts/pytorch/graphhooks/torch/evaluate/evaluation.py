@@ -86,6 +86,7 @@ class Evaluation(Owner):
         self.device = training.device
         self.options, self.layers = training.options, training.layers
         self.is_strict = training.is_strict
+        self.names_passes = training.names_passes
         self.captures, self.things = training.captures, training.things
         self.ranks, self.packed = training.ranks, training.packed
         self.segments: list = []

@@ -10,10 +10,15 @@ from __future__ import annotations
 import ctypes
 import functools
 
+from torch.profiler import record_function
+
 from ... import _abi
 from ...errors import Error
 from ..base.memory import span_of
 from ..base.private import raw_stream
+
+
+_DIRECTIONS = "forward", "backward", "wgrad"
 
 
 class Planned:
@@ -42,7 +47,17 @@ class Planned:
             _abi.unconverted(self.owner.api.layer_enter), self.owner.handle,
             ctypes.pointer(pass_), ctypes.byref(self.decision),
             ctypes.byref(self.owner.error))
+        if self.owner.names_passes:
+            pass_.enter = self._named(direction, pass_.enter)
         return pass_
+
+    def _named(self, direction: int, enter):
+        """As a range of torch's profiler, with what a replay launches."""
+        def enter_named():
+            with record_function(f"{self.name} {_DIRECTIONS[direction]}"):
+                return enter()
+
+        return enter_named
 
     def enter(self, direction: int, tensors, microbatch: int, bank: int,
               flags: int = 0) -> int:

@@ -21,9 +21,9 @@ _EXPECTED = frozenset((
     "gradients_moved"))
 
 
-def is_strict(options: dict) -> bool:
-    """Whether other calls are to be graphs, or an error."""
-    asked = os.environ.get("GRAPHHOOKS_STRICT") or options.get("strict")
+def is_on(name: str, options: dict) -> bool:
+    """Whether a variable of 0 or 1 is 1: it wins over the option."""
+    asked = os.environ.get(f"GRAPHHOOKS_{name.upper()}") or options.get(name)
     return str(asked).lower() in ("1", "on", "yes", "true")
 
 
@@ -41,7 +41,8 @@ class Owner:
         self.counted = "", None  # the last of them, and its sentence
         self.switches: tuple = ()  # of torch, as they were last read
         self.look = None  # by whom a look is told from the one before it
-        self.is_strict = False
+        self.is_strict = False  # other calls are to be graphs, or an error
+        self.names_passes = False  # as ranges of torch's profiler
         self.segments: list = []
 
     def take(self, session) -> None:
