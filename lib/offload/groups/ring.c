@@ -79,7 +79,6 @@ void gh_ring_free(struct gh_ring *ring, struct gh_memory *memory)
 {
     gh_ring_shrink(ring, 0, memory);
     free(ring->buffers);
-    ring->buffers = NULL;
 }
 
 struct gh_ring_buffer *gh_ring_oldest(const struct gh_ring *ring)

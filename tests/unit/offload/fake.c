@@ -99,7 +99,7 @@ static gh_status make_event(void **event_p, gh_error *error)
     }
     event = calloc(1, sizeof(*event));
     if (event == NULL) {
-        return GH_ERR_NO_MEMORY;
+        return gh_fail(error, GH_ERR_NO_MEMORY, "no memory for an event");
     }
     event->number = ++n_events;
     *event_p = event;
@@ -268,8 +268,7 @@ struct gh_span *gh_spans_begin(struct gh_spans *spans,
                                const struct gh_span_what *what, void *stream)
 {
     (void)spans;
-    (void)what;
-    note("span@%c ", letter(stream));
+    note("span%llu@%c ", (unsigned long long)what->bytes, letter(stream));
     return NULL;
 }
 
@@ -290,13 +289,15 @@ gh_status gh_memory_alloc(struct gh_memory *m, uint64_t bytes, void **address_p,
                           gh_error *error)
 {
     (void)m;
-    (void)error;
     if (no_memory) {
-        return GH_ERR_NO_MEMORY;
+        return gh_fail(error, GH_ERR_NO_MEMORY, "no memory of the device");
     }
     *address_p = malloc(bytes);
+    if (*address_p == NULL) {
+        return gh_fail(error, GH_ERR_NO_MEMORY, "no memory of the device");
+    }
     memory_out += (int64_t)bytes;
-    return *address_p != NULL ? GH_OK : GH_ERR_NO_MEMORY;
+    return GH_OK;
 }
 
 void gh_memory_free(struct gh_memory *m, void *address, uint64_t bytes)

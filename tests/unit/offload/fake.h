@@ -11,6 +11,7 @@
  *     copy@m a copy on the device     drop@m  contents are discarded
  *     wipe@m and overwritten with NaN spoil@m with something else
  *     sync@o the host waits; sync3: until event 3
+ *     span1024@o  so many bytes are in the trace
  *
  * Events and blocks count from 1, in the order in which they are made.
  *

@@ -6,6 +6,7 @@
  */
 #include "tests/unit/offload/fake.h"
 
+#include "support/host_memory.h"
 #include "tap/tap.h"
 
 #include <stdarg.h>
@@ -182,8 +183,10 @@ static void test_a_flush_that_is_traced(void)
     commit(1, 0);
     called();
     is_status(gh_offload_flush(o, &err), GH_OK, &err, "two commits are issued");
-    ok(strstr(called(), "span@o out1@o") != NULL,
-       "each in a span of its own, where there is a trace");
+    are("each in a span of its own, with its bytes, where there is a trace",
+        "W%u@o Wk9@o span1024@o out1@o R%u@o Rk9@o drop@o "
+        "W%u@o Wk10@o span1024@o out1@o R%u@o Rk10@o drop@o",
+        out_filled(0), out_read(0), out_filled(1), out_read(1));
     o->spans = NULL;
     end();
 }
@@ -590,8 +593,88 @@ static void test_a_declared_number_in_flight(void)
     end();
 }
 
+/* ---- without memory of the host ------------------------------------------ */
+
+static gh_status one_flight(uint32_t microbatch)
+{
+    gh_status status = save(0, microbatch);
+
+    if (status == GH_OK) {
+        status = commit(0, microbatch);
+    }
+    if (status == GH_OK) {
+        status = load(0, microbatch);
+    }
+    return status == GH_OK ? release(0, microbatch) : status;
+}
+
+/* Each allocation of a flight, in a slot or without one, fails in its turn. */
+static void test_host_memory_that_fails(void)
+{
+    for (uint32_t microbatch = 0; microbatch <= SLOTS; microbatch += SLOTS) {
+        uint32_t n = 0, wrong = 0;
+        bool refused;
+
+        do {
+            gh_status status;
+
+            begin(NULL);
+            err.text[0] = '\0';
+            host_memory_refuse(++n);
+            status = one_flight(microbatch);
+            refused = host_memory_asked() >= n;
+            host_memory_refuse(0);
+            wrong += status != GH_OK &&
+                     (status != GH_ERR_NO_MEMORY ||
+                      strstr(err.text, "no memory") == NULL);
+            wrong += one_flight(microbatch + 1) != GH_OK;
+            end();
+        } while (refused && n < 100);
+        ok(n > 8 && n < 100, "a flight of microbatch %u has %u allocations",
+           microbatch, n - 1);
+        is_int(wrong, 0,
+               "where one fails, that is said, and the next flight is whole");
+    }
+}
+
+static uint32_t slotless(void)
+{
+    uint32_t n = 0;
+
+    for (const struct gh_instance *i =
+             gh_table_find(&o->table, 0, GH_MODULE_MLP)->slotless;
+         i != NULL; i = i->next) {
+        n++;
+    }
+    return n;
+}
+
+static void test_microbatches_without_a_slot(void)
+{
+    begin_profiled(NULL);
+    save(0, SLOTS);
+    commit(0, SLOTS);
+    save(0, SLOTS + 1);
+    commit(0, SLOTS + 1);
+    is_int(slotless(), 2, "two microbatches without a slot are two flights");
+    is_status(load(0, SLOTS + 2), GH_ERR_STATE, &err,
+              "no third is loaded that was not saved");
+    ok(load(0, SLOTS) == GH_OK && release(0, SLOTS) == GH_OK,
+       "each is found by its number");
+    is_int(slotless(), 3, "whose place is idle");
+    save(0, SLOTS + 3);
+    commit(0, SLOTS + 3);
+    is_int(slotless(), 3, "and has the next that is saved");
+    ok(load(0, SLOTS + 3) == GH_OK && release(0, SLOTS + 3) == GH_OK &&
+           load(0, SLOTS + 1) == GH_OK && release(0, SLOTS + 1) == GH_OK,
+       "and nobody is mistaken for another");
+    end();
+}
+
 int main(void)
 {
+    test_host_memory_that_fails();
+    test_microbatches_without_a_slot();
     test_rings();
     test_loans();
     test_loans_of_recordings();
