@@ -21,7 +21,7 @@ struct event {
 struct gh_offload *o;
 struct gh_plan plan;
 uint32_t most_in_a_call;
-bool batches, no_memory, no_pinned, ends_at_once;
+bool batches, no_memory, no_pinned, ends_at_once, is_capturing;
 int64_t memory_out, blocks_out, events_out;
 double now_ns;
 
@@ -199,6 +199,13 @@ bool gh_device_event_has_ended(struct gh_device *dev, void *event)
     (void)dev;
     (void)event;
     return ends_at_once;
+}
+
+enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream)
+{
+    (void)dev;
+    (void)stream;
+    return is_capturing ? GH_CAPTURING_YES : GH_CAPTURING_NO;
 }
 
 bool gh_device_has_batches(const struct gh_device *dev)
@@ -411,7 +418,7 @@ void begin(const struct gh_offload_options *changed)
 
     host_memory_begin();
     n_events = n_blocks = most_in_a_call = 0;
-    batches = no_memory = no_pinned = ends_at_once = false;
+    batches = no_memory = no_pinned = ends_at_once = is_capturing = false;
     now_ns = 0.0;
     forget_all();
     plan.layer_plans = layer_plans;

@@ -191,6 +191,88 @@ static void test_a_flush_that_is_traced(void)
     end();
 }
 
+static unsigned exchanged(void)
+{
+    return number_of(o->exchanged);
+}
+
+/* Copies out that are issued next begin after an exchange. */
+static void test_behind_an_exchange(void)
+{
+    struct gh_offload_options options = usual();
+
+    begin_profiled(NULL);
+    is_capturing = true;
+    gh_offload_behind(o, SIDE);
+    are("nothing is marked where the host captures the exchange", "%s", "");
+    is_capturing = false;
+    gh_offload_behind(o, SIDE);
+    are("the end of an exchange is marked", "R%u@s", exchanged());
+    save(0, 0);
+    called();
+    commit(0, 0);
+    are("the copy that is issued next waits for it",
+        "R%u@m W%u@o Wk9@o W%u@o out1@o R%u@o Rk9@o drop@o", out_filled(0),
+        out_filled(0), exchanged(), out_read(0));
+    save(1, 0);
+    called();
+    commit(1, 0);
+    are("and what follows on the same stream need not",
+        "R%u@m W%u@o Wk10@o out1@o R%u@o Rk10@o drop@o", out_filled(1),
+        out_filled(1), out_read(1));
+    end();
+
+    options.delay = true;
+    begin_profiled(&options);
+    batches = true;
+    save(0, 0);
+    commit(0, 0);
+    gh_offload_behind(o, SIDE);
+    called();
+    n_fallible = 0;
+    fails_at = 1;
+    is_status(gh_offload_flush(o, &err), GH_ERR_DEVICE, &err,
+              "where that wait fails, nothing is copied");
+    fails_at = 0;
+    are("but the wait", "W%u@o", exchanged());
+    is_status(gh_offload_flush(o, &err), GH_OK, &err, "until it is repeated");
+    are("before the copies of all that was queued",
+        "W%u@o W%u@o Wk9@o out1@o R%u@o Rk9@o drop@o", exchanged(),
+        out_filled(0), out_read(0));
+    end();
+}
+
+/* Groups of other modules between two of one: 16 are looked at. */
+static void test_far_ahead(void)
+{
+    static const uint32_t modules[] = { GH_MODULE_CORE_ATTN,
+                                        GH_MODULE_ATTN_PROJ };
+    struct gh_offload_options options = usual();
+    gh_offload_tensor tensor = { NULL, BYTES };
+
+    options.modules |= GH_MODULE_CORE_ATTN | GH_MODULE_ATTN_PROJ;
+    for (uint32_t between = 15; between <= 16; between++) {
+        begin_profiled(&options);
+        save(0, 0);
+        commit(0, 0);
+        for (uint32_t i = 0; i < between; i++) {
+            const struct gh_offload_at where = at(i / 2, 0);
+            gh_offload_group group = group_of(i / 2, &tensor);
+
+            group.module = modules[i % 2];
+            gh_offload_save_eager(o, &where, &group, &err);
+            gh_offload_commit_eager(o, &where, &group, &err);
+        }
+        save(1, 0);
+        commit(1, 0);
+        load(1, 0);
+        is_int(instance(0, 0)->state,
+               between < 16 ? GH_INSTANCE_BACK : GH_INSTANCE_AWAY,
+               "of a group behind %u others", between);
+        end();
+    }
+}
+
 static void test_many_copies(void)
 {
     struct gh_offload_options options = usual();
@@ -675,6 +757,8 @@ int main(void)
 {
     test_host_memory_that_fails();
     test_microbatches_without_a_slot();
+    test_behind_an_exchange();
+    test_far_ahead();
     test_rings();
     test_loans();
     test_loans_of_recordings();
