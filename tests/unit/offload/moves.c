@@ -300,6 +300,31 @@ static void test_many_copies(void)
     end();
 }
 
+/* What a pass has in its hands at once, its buffers have to hold. */
+static void test_one_more_buffer(void)
+{
+    begin(NULL);
+    ok(save(0, 0) == GH_OK && save(1, 0) == GH_OK, "two groups are written");
+    no_memory = true;
+    is_status(save(2, 0), GH_ERR_NO_MEMORY, &err,
+              "a third is not without memory for a buffer");
+    no_memory = false;
+    is_status(save(2, 0), GH_OK, &err, "and is with it");
+    is_int(o->table.classes[0]->out.n, 3, "in one buffer more");
+    for (uint32_t layer = 0; layer < 3; layer++) {
+        is_status(commit(layer, 0), GH_OK, &err, "each is committed");
+    }
+    ok(load(2, 0) == GH_OK && load(1, 0) == GH_OK, "two groups are read");
+    no_memory = true;
+    is_status(load(0, 0), GH_ERR_NO_MEMORY, &err,
+              "a third is not without memory for a buffer");
+    no_memory = false;
+    is_int(instance(0, 0)->state, GH_INSTANCE_AWAY, "and stays on the host");
+    is_status(load(0, 0), GH_OK, &err, "until there is some");
+    is_int(o->table.classes[0]->back.n, 3, "in one buffer more");
+    end();
+}
+
 /* One tensor is large enough to go, and the other stays. */
 static void test_a_save_that_fails(void)
 {
@@ -759,6 +784,7 @@ int main(void)
     test_microbatches_without_a_slot();
     test_behind_an_exchange();
     test_far_ahead();
+    test_one_more_buffer();
     test_rings();
     test_loans();
     test_loans_of_recordings();
