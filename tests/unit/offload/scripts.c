@@ -49,6 +49,19 @@ static gh_status record_release(uint32_t layer)
     return gh_offload_release_recorded(o, &where, &group, &script, &err);
 }
 
+static gh_status save_host_owned(uint32_t layer)
+{
+    const struct gh_offload_at where = at(layer, 0);
+    gh_offload_tensor tensor = { own_memory, BYTES };
+    gh_offload_group group = group_of(layer, &tensor);
+    gh_status status;
+
+    group.flags = GH_OFFLOAD_OWN;
+    status = gh_offload_save_eager(o, &where, &group, &err);
+    return status == GH_OK ? gh_offload_commit_eager(o, &where, &group, &err)
+                           : status;
+}
+
 static gh_status launch(uint32_t microbatch)
 {
     struct gh_offload_at where = at(0, microbatch);
@@ -129,6 +142,23 @@ static void test_memory_that_a_graph_reads(void)
     end_script();
 }
 
+/* What has gone as a whole is in no memory of its own. */
+static void test_what_a_graph_knows(void)
+{
+    begin_profiled(NULL);
+    save(0, 0);
+    commit(0, 0);
+    ok(record_load(0) == GH_OK && record_release(0) == GH_OK &&
+           instance(0, 0)->recorded,
+       "a graph knows the instance of tensors that the library has given");
+    gh_offload_script_free(&script);
+    is_status(save_host_owned(1), GH_OK, &err, "a group of the host's own goes");
+    ok(record_load(1) == GH_OK && record_release(1) == GH_OK &&
+           !instance(1, 0)->recorded,
+       "of which a graph knows nothing but the buffer");
+    end_script();
+}
+
 /* Without pinned memory the first graph settles that the group stays. */
 static void test_without_pinned_memory(void)
 {
@@ -204,19 +234,6 @@ static void test_loads_out_of_turn(void)
     instance(0, 0)->microbatch = 0;
     is_status(record_load(0), GH_OK, &err, "its own it does");
     end_script();
-}
-
-static gh_status save_host_owned(uint32_t layer)
-{
-    const struct gh_offload_at where = at(layer, 0);
-    gh_offload_tensor tensor = { own_memory, BYTES };
-    gh_offload_group group = group_of(layer, &tensor);
-    gh_status status;
-
-    group.flags = GH_OFFLOAD_OWN;
-    status = gh_offload_save_eager(o, &where, &group, &err);
-    return status == GH_OK ? gh_offload_commit_eager(o, &where, &group, &err)
-                           : status;
 }
 
 static void test_a_load_of_the_hosts_own(void)
@@ -344,6 +361,7 @@ int main(void)
     test_one_buffer_twice();
     test_memory_for_the_largest_bank();
     test_memory_that_a_graph_reads();
+    test_what_a_graph_knows();
     test_without_pinned_memory();
     test_a_save_that_is_replayed();
     test_a_load_of_another_microbatch();
