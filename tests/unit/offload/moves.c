@@ -347,6 +347,58 @@ static void test_a_save_that_fails(void)
     end();
 }
 
+/* Of each group a part is too small to go. */
+static void flight_of_parts(uint32_t microbatch)
+{
+    gh_offload_tensor tensors[] = { { NULL, BYTES }, { NULL, 100 } };
+    bool well = true;
+
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        const struct gh_offload_at where = at(layer, microbatch);
+        gh_offload_group group = group_of(layer, tensors);
+
+        group.n_tensors = 2;
+        well = well &&
+               gh_offload_save_eager(o, &where, &group, &err) == GH_OK &&
+               gh_offload_commit_eager(o, &where, &group, &err) == GH_OK;
+    }
+    for (uint32_t layer = LAYERS; layer-- > 0;) {
+        const struct gh_offload_at where = at(layer, microbatch);
+        gh_offload_group group = group_of(layer, tensors);
+
+        group.n_tensors = 2;
+        well = well &&
+               gh_offload_load_eager(o, &where, &group, &err) == GH_OK &&
+               gh_offload_release_eager(o, &where, &group, &err) == GH_OK;
+    }
+    ok(well, "microbatch %u goes, but for what is too small", microbatch);
+}
+
+static void test_memory_that_will_be_kept(void)
+{
+    const int64_t kept = (LAYERS - 1) * 256 + (BYTES + 256);
+    struct gh_offload_options options = usual();
+    gh_offload_stats stats;
+
+    options.min_bytes = 512;
+    begin(&options);
+    flight_of_parts(0);
+    flight_of_parts(SLOTS);
+    gh_offload_end_step(o, &err);
+    is_int((int64_t)gh_offload_will_keep(o), 2 * kept,
+           "each flight will keep what is too small, and the last group");
+    gh_offload_count(o, &stats);
+    ok((int64_t)stats.kept_bytes < 2 * kept, "which it has not yet");
+    flight_of_parts(0);
+    flight_of_parts(SLOTS);
+    gh_offload_count(o, &stats);
+    is_int((int64_t)stats.kept_bytes, 2 * kept, "and has when they were there");
+    is_int((int64_t)gh_offload_will_keep(o), 2 * kept, "as was foreseen");
+    is_int(stats.groups_offloaded, LAYERS - 1, "all groups go but one");
+    is_int((int64_t)stats.ring_bytes, 4 * BYTES, "through two rings of two");
+    end();
+}
+
 static void test_what_is_larger_stays(void)
 {
     begin_profiled(NULL);
@@ -784,6 +836,7 @@ int main(void)
     test_microbatches_without_a_slot();
     test_behind_an_exchange();
     test_far_ahead();
+    test_memory_that_will_be_kept();
     test_one_more_buffer();
     test_rings();
     test_loans();
