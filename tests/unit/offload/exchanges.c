@@ -323,8 +323,92 @@ static void test_rates_that_are_told(void)
     end();
 }
 
+/* The decision, with those fates of the groups, one letter each: Goes, stays
+ * for the Margin, the pOol, the Fraction, or was Not asked for. */
+static const char *told(const char *fates, const struct gh_policy *policy)
+{
+    static const struct gh_log informed = { GH_LOG_INFO, hear_line, NULL };
+    struct gh_policy_group groups[LAYERS];
+    struct gh_policy_class classes[1] = { { .bytes = 16 << 20, .in_pass = 1 } };
+    const struct gh_profile profile = { .groups = groups,
+                                        .n_groups = LAYERS,
+                                        .classes = classes,
+                                        .n_classes = 1 };
+
+    begin_profiled(NULL);
+    for (uint32_t g = 0; g < LAYERS; g++) {
+        const enum gh_fate fate = fates[g] == 'M'   ? GH_FATE_MARGIN
+                                  : fates[g] == 'O' ? GH_FATE_POOL
+                                  : fates[g] == 'F' ? GH_FATE_FRACTION
+                                  : fates[g] == 'N' ? GH_FATE_NOT_ASKED
+                                                    : GH_FATE_GOES;
+
+        o->table.groups[g]->fate = fate;
+        groups[g] = (struct gh_policy_group){
+            .layer = g,
+            .module = GH_MODULE_MLP,
+            .bytes = g == 0 ? 8 << 20 : 16 << 20,
+            .fate = fate,
+            .gap_ns = 3000000 * (uint64_t)(LAYERS - g),
+            .out_ns = g == 0 ? 500000 : 300000,
+            .back_ns = g == 0 ? 400000 : 200000,
+        };
+    }
+    o->log = &informed;
+    said[0] = '\0';
+    gh_report_decision(o, policy, &profile);
+    end();
+    return said;
+}
+
+static void test_groups_that_are_told(void)
+{
+    static const struct gh_policy policy = {
+        .fraction = 1.0,
+        .buffers = 2,
+        .in_flight = 1,
+        .pool_bytes = 64 << 20,
+    };
+    struct gh_policy none = policy;
+
+    told("GGGGGGGM", &policy);
+    ok(strstr(said, "offload, mlp: 7 of 8 groups go; 64.0 MiB on the device, "
+                    "in two rings of 2 in the place of 104.0, with 1 "
+                    "microbatches in flight; 1 stay (needed at once by the "
+                    "backward)") != NULL,
+       "how many go is told, and what that takes: %s", said);
+    ok(strstr(said, "offload, mlp: 8.0 to 16.0 MiB a group, in layers 0 to 7; "
+                    "3.000 ms or more from commit to load, copied in 0.500 ms "
+                    "out and 0.400 back") != NULL,
+       "and what they are like: %s", said);
+    ok(strstr(said, "nothing is offloaded") == NULL &&
+           strstr(said, "the pool has") == NULL,
+       "where some go nothing is amiss");
+    told("GGGGOONM", &policy);
+    ok(strstr(said, "offload: 2 of 7 groups stay on the device: the pool has "
+                    "67108864 bytes of pinned memory, and all that would go "
+                    "take 100663296: raise GRAPHHOOKS_OFFLOAD_POOL_BYTES") !=
+           NULL,
+       "of those that were asked for, what the pool has no room for: %s",
+       said);
+    told("FFFFFFFM", &policy);
+    ok(strstr(said, "offload: nothing is offloaded; 1 stay (needed at once by "
+                    "the backward); 7 stay (beyond the fraction): raise "
+                    "GRAPHHOOKS_OFFLOAD_FRACTION") != NULL,
+       "why nothing goes, and what to do: %s", said);
+    none.fraction = 0.0;
+    told("FFFFFFFM", &none);
+    ok(strstr(said, "nothing is offloaded") == NULL,
+       "but where that was asked for: %s", said);
+    none.hides = true;
+    told("FFFFFFFM", &none);
+    ok(strstr(said, "nothing is offloaded") != NULL,
+       "which who asks for what hides has not: %s", said);
+}
+
 int main(void)
 {
+    test_groups_that_are_told();
     test_more_than_is_measured();
     test_times_of_groups();
     test_what_copies_cost();
