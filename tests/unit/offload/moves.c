@@ -168,6 +168,45 @@ static void test_what_is_gone_is_wiped(void)
     end();
 }
 
+/* Of three commits that are queued one is given up, and one more comes. */
+static void test_a_queue_without_one(void)
+{
+    struct gh_offload_options options = usual();
+
+    options.delay = true;
+    options.buffers = 4;
+    for (uint32_t gone = 0; gone < 3; gone++) {
+        uint32_t away = 0;
+
+        begin(&options);
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            save(layer, 0);
+            commit(layer, 0);
+        }
+        gh_offload_cancel(o, instance(gone, 0)->pass, true);
+        is_int(instance(gone, 0)->state, GH_INSTANCE_IDLE,
+               "commit %u of a queue is given up", gone);
+        save(3, 0);
+        commit(3, 0);
+        is_int(instance(3, 0)->state, GH_INSTANCE_QUEUED,
+               "and another is queued");
+        called();
+        is_status(gh_offload_flush(o, &err), GH_OK, &err, "they are issued");
+        for (const char *at = called(); (at = strstr(at, "out1@o")) != NULL;
+             at++) {
+            away++;
+        }
+        is_int(away, 3, "each once, and none beside");
+        ok(instance(3, 0)->state == GH_INSTANCE_AWAY &&
+               instance((gone + 1) % 3, 0)->state == GH_INSTANCE_AWAY &&
+               instance((gone + 2) % 3, 0)->state == GH_INSTANCE_AWAY,
+           "all others are on the host");
+        ok(o->first_queued == NULL && o->last_queued == NULL,
+           "and the queue is empty");
+        end();
+    }
+}
+
 /* A trace shows each group's copies. */
 static void test_a_flush_that_is_traced(void)
 {
@@ -836,6 +875,7 @@ int main(void)
     test_microbatches_without_a_slot();
     test_behind_an_exchange();
     test_far_ahead();
+    test_a_queue_without_one();
     test_memory_that_will_be_kept();
     test_one_more_buffer();
     test_rings();
