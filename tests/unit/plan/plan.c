@@ -1210,9 +1210,56 @@ static void test_a_note_has_the_remedies_of_all_its_layers(void)
     gh_model_destroy(model);
 }
 
+static gh_status make_with_model(const gh_layer_desc *desc)
+{
+    const struct gh_plan_options options = { .scope = 0 };
+    gh_model *model = NULL;
+    struct gh_plan plan;
+    gh_status status = gh_model_create(&model, &err);
+
+    for (uint32_t i = 0; i < 3 && status == GH_OK; i++) {
+        status = gh_model_add_layer(model, desc, &err);
+    }
+    if (status == GH_OK) {
+        status = gh_plan_make(model, &options, &plan, &err);
+        if (status == GH_OK) {
+            gh_plan_free(&plan);
+        }
+    }
+    gh_model_destroy(model);
+    return status;
+}
+
+static void test_host_memory_that_fails(void)
+{
+    const gh_layer_desc desc = { .struct_size = sizeof(desc),
+                                 .name = "a layer",
+                                 .family = "a_family" };
+    uint32_t n = 0, silent = 0, leaks = 0;
+    bool refused;
+
+    do {
+        const int64_t left = host_memory_left();
+        gh_status status;
+
+        err.text[0] = '\0';
+        host_memory_refuse(++n);
+        status = make_with_model(&desc);
+        refused = host_memory_asked() >= n;
+        silent += refused && (status != GH_ERR_NO_MEMORY ||
+                              strstr(err.text, "no memory") == NULL);
+        leaks += host_memory_left() != left;
+    } while (refused && n < 100);
+    host_memory_refuse(0);
+    ok(n > 10 && n < 100, "a model and its plan have %u allocations", n - 1);
+    is_int(silent, 0, "where one fails, that is said");
+    is_int(leaks, 0, "and nothing is left");
+}
+
 int main(void)
 {
     host_memory_begin();
+    test_host_memory_that_fails();
     test_a_note_has_the_remedies_of_all_its_layers();
     test_no_segment_goes_from_one_node_into_the_next();
     test_what_a_segment_does_besides();

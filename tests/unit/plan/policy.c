@@ -552,6 +552,10 @@ static void test_saved_early(void)
     is_int(gh_policy_weigh(&policy, &known, 1).rings, 5 * 1000,
            "its memory is counted");
     ok(forecast.stalls == 0, "and nothing waits");
+    save_early(6, false);
+    all[2].elsewhere = true;
+    is_str(settle(&policy, 6), "GGGGGM",
+           "also for one that the host moves, which frees what it has");
     policy.in_flight = 1;
     save_early(6, false);
     ok(strspn(settle(&policy, 6), "NEAM") == 6 && !classes[0].widened,

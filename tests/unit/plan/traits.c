@@ -415,8 +415,36 @@ static void test_a_scope_that_only_a_family_has(void)
        "as where no kind has it: %s", err.text);
 }
 
+/* What a family says, where there is hardly room. */
+static void test_sentences_that_are_cut(void)
+{
+    static const struct {
+        const char *why;
+        size_t bytes;
+        const char *text;
+    } cases[] = {
+        { "a bc d", 7, "a bc d" }, { "a bc d", 6, "a..." },
+        { "a bc d", 5, "a..." },   { "a bc d", 4, "a b" },
+        { "a bc d", 3, "a " },     { "a bc d", 1, "" },
+        { "abcdef", 6, "abcde" },  { "abcd ef", 7, "abcd e" },
+        { "abc def", 7, "abc..." },
+    };
+    struct gh_traits traits = { .source = NULL };
+    const struct gh_layer layer = { .traits = &traits };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[16] = "xxxxxxxxxxxxxxx";
+
+        strcpy(traits.layer.why_not, cases[i].why);
+        gh_cause_text(GH_CAUSE_FAMILY, &layer, text, cases[i].bytes);
+        is_str(text, cases[i].text, "\"%s\" in %zu bytes", cases[i].why,
+               cases[i].bytes);
+    }
+}
+
 int main(void)
 {
+    test_sentences_that_are_cut();
     test_parts_of_experts_that_are_held_back();
     test_a_rule_comes_before_the_family();
     test_runs_have_one_sentence();
