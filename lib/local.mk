@@ -266,6 +266,8 @@ libcore_la_SOURCES = \
 	lib/trace/banks.c \
 	lib/trace/file.c \
 	lib/trace/private.h \
+	lib/capture/watchdog.c \
+	lib/capture/watchdog.h \
 	lib/trace/nvtx.c \
 	lib/trace/nvtx.h \
 	lib/trace/trace.c \

@@ -14,6 +14,7 @@
 #include "capture/packed.h"
 #include "capture/services.h"
 #include "capture/launch_trace.h"
+#include "capture/watchdog.h"
 #include "messages/messages.h"
 #include "offload/offload.h"
 #include "pass/pass.h"
@@ -92,7 +93,9 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
                                     .host = &c->options.host,
                                     .limit = options->memory_limit };
     c->timing.every =
-        options->trace != NULL || options->named ? 1 : SAMPLE_EVERY;
+        options->trace != NULL || options->named || options->watches
+            ? 1
+            : SAMPLE_EVERY;
     c->timing.until = 1;
     c->counts.enters = 1;
 
@@ -138,12 +141,18 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_offload;
     }
+    status = gh_watchdog_create(c, err);
+    if (status != GH_OK) {
+        goto err_trace;
+    }
     if (dev != NULL) {
         gh_memory_open(&c->memory);
     }
     *capture_p = c;
     return GH_OK;
 
+err_trace:
+    gh_launch_trace_destroy(c);
 err_offload:
     gh_offload_destroy(c->offload);
 err_borders:
@@ -177,6 +186,7 @@ static void destroy_device_objects(struct gh_capture *c)
     struct gh_device_before before = gh_device_enter(c->dev);
 
     gh_streams_quiesce(&c->streams);
+    gh_watchdog_destroy(c);
     /* The driver frees memory once all work of the context has ended, on
      * streams of the host's too, where an exchange may wait for a rank. */
     if (c->ranks.first != NULL) {

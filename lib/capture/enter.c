@@ -17,6 +17,7 @@
 #include "capture/flight.h"
 #include "capture/offloads.h"
 #include "capture/replay.h"
+#include "capture/watchdog.h"
 #include "messages/messages.h"
 #include "ranks/ranks.h"
 
@@ -240,6 +241,10 @@ static GH_COLD void end_timing(struct gh_capture *c)
     gh_open_end_timing(c, c->open.start_ns);
     if (!c->open.active && c->options.trace != NULL) {
         gh_open_trace(c, GH_OK);
+    }
+    if (c->watchdog != NULL && c->open.action == GH_ACTION_REPLAYED &&
+        !gh_open_prepares(&c->open)) {
+        gh_watchdog_mark(c);
     }
 }
 

@@ -33,6 +33,7 @@ struct gh_capture_options {
     bool enabled;
     bool busy_fails;
     bool strict;         /* an eager pass is an error, see messages/eager.c */
+    bool watches;        /* a thread names replays that do not end */
     bool named;          /* each pass is a range of NVTX; a tool listens */
     bool legacy_threads; /* they go on while a pass is recorded */
     bool suspends;       /* addresses of memory are reserved */

@@ -25,6 +25,7 @@ struct gh_slotless;
 struct gh_messages;
 struct gh_offload;
 struct gh_spans;
+struct gh_watchdog;
 
 /* What the plan and GRAPHHOOKS_ENABLE fix for a segment, once. */
 struct gh_segment_fate {
@@ -90,6 +91,7 @@ struct gh_capture {
         uint64_t outputs, bytes; /* that were compared */
     } check;                     /* GRAPHHOOKS_CHECK */
     struct gh_messages *messages;
+    struct gh_watchdog *watchdog; /* NULL: none */
     struct {
         struct gh_foreseen *foreseen; /* forecast.c; NULL: nothing yet, or
                                          done */

@@ -19,6 +19,15 @@
 
 #include <stdio.h>
 
+struct gh_rank_of gh_ranks_which(const struct gh_bank *bank)
+{
+    if (bank->comm == NULL) {
+        return (struct gh_rank_of){ 0, 0 };
+    }
+    return (struct gh_rank_of){ gh_comm_rank(bank->comm),
+                                gh_comm_size(bank->comm) };
+}
+
 /* ---- giving up ----------------------------------------------------------- */
 
 /* A gh_error has 255 bytes.  Names are cut, so that the cause keeps most of

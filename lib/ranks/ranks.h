@@ -30,6 +30,12 @@ void gh_ranks_abort_all(struct gh_capture *c);
 /* The same error again, for a session whose ranks are lost. */
 gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err);
 
+/* Which of a bank's ranks this one is; of 0, if it has none. */
+struct gh_rank_of {
+    uint32_t rank, n;
+};
+struct gh_rank_of gh_ranks_which(const struct gh_bank *bank);
+
 /* Asks NCCL, at the end of a step, whether it has found an error.  Never
  * waits. */
 gh_status gh_ranks_look(struct gh_capture *c, gh_error *err);

@@ -86,6 +86,7 @@ test_programs += \
 	tests/session/passes/chunks.t \
 	tests/session/passes/differences.t \
 	tests/session/passes/nvtx.t \
+	tests/session/passes/watchdog.t \
 	tests/session/passes/counts.t \
 	tests/session/banks/banks.t \
 	tests/session/banks/capacity.t \

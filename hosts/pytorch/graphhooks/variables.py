@@ -101,6 +101,12 @@ MEANINGS = {
         "60",
         "How many seconds a rank waits for other ranks before it gives up.",
     ),
+    "watchdog": (
+        "0 or 1",
+        "0",
+        "1: a thread names, on standard error, the replay that has not ended "
+        "after TIMEOUT.",
+    ),
     "freeze": (
         "a number from 0 to 1000000",
         "0",

@@ -225,6 +225,7 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_FREEZE=7",
         "GRAPHHOOKS_STRICT=1",
         "GRAPHHOOKS_NVTX=1",
+        "GRAPHHOOKS_WATCHDOG=1",
         "GRAPHHOOKS_PLUGIN_PATH=/a:/b",
         "GRAPHHOOKS_OFFLOAD=core_attn,my_own",
         "GRAPHHOOKS_OFFLOAD_FRACTION=0.75",
@@ -267,6 +268,7 @@ static void test_values_are_taken(void)
     is_int(env.freeze, 7, "of two FREEZE the first counts, as for getenv");
     is_int(env.strict, 1, "STRICT is taken");
     is_int(env.nvtx, 1, "NVTX is taken");
+    is_int(env.watchdog, 1, "WATCHDOG is taken");
     is_str(env.plugin_path, "/a:/b", "PLUGIN_PATH is taken");
     is_str(env.offload, "core_attn,my_own", "OFFLOAD is taken");
     ok(env.offload_fraction == 0.75, "OFFLOAD_FRACTION is taken");
