@@ -415,6 +415,63 @@ static void test_a_scope_that_only_a_family_has(void)
        "as where no kind has it: %s", err.text);
 }
 
+/* All that a family may say of a layer. */
+static void test_what_is_printed_of_a_family(void)
+{
+    struct gh_traits_set set = set_of(1);
+    struct gh_traits *traits =
+        hold_back(&set, 0, GH_LAYER_DENSE, BIT(MLP), "it syncs");
+    static char text[8192];
+    struct gh_plan plan;
+
+    strcpy(traits->layer.note, "a note");
+    traits->layer.n_tensors = 2;
+    strcpy(traits->names[0], "mask");
+    traits->layer.tensors[0].parts = BIT(ATTN) | BIT(MLP);
+    strcpy(traits->names[1], "table");
+    traits->layer.tensors[1].parts = BIT(MLP);
+    traits->layer.n_nodes = 2;
+    traits->layer.nodes[0] = (gh_family_node){ .first = GH_PART_ATTN,
+                                               .last = GH_PART_ATTN };
+    traits->layer.nodes[1] = (gh_family_node){ .first = GH_PART_MLP,
+                                               .last = GH_PART_MLP,
+                                               .lane = GH_LANE_COMM };
+    is_status(plan_with(&set, GH_LAYER_DENSE, 0, ATTN, GH_GRANULARITY_LAYER,
+                        &plan),
+              GH_OK, &err, "a layer of a family");
+    text[0] = '\0';
+    gh_plan_write(&plan, GH_FORMAT_TEXT, keep_text, text);
+    is_str(strstr(text, "family "),
+           "family made_up: layer 0: attn mlp\n"
+           "  a note\n"
+           "  eager mlp: it syncs\n"
+           "  reads mask in attn mlp\n"
+           "  reads table in mlp\n"
+           "  nodes compute attn, comm mlp\n",
+           "is told in full");
+    plan.traits.traits[0]->layer.n_nodes = 1;
+    plan.traits.traits[0]->layer.nodes[0].last = GH_PART_MLP;
+    plan.traits.traits[0]->n_layers = 3;
+    text[0] = '\0';
+    gh_plan_write(&plan, GH_FORMAT_TEXT, keep_text, text);
+    ok(strstr(text, "family made_up: layer 0 (and 2 more): attn mlp\n") &&
+           strstr(text, "  nodes compute attn..mlp\n") != NULL,
+       "several layers and parts are one line: %s", text);
+    plan.traits.traits[0]->n_layers = 1;
+    text[0] = '\0';
+    gh_plan_write(&plan, GH_FORMAT_JSON, keep_text, text);
+    ok(strstr(text,
+              "\"families\":[\n{\"family\":\"made_up\",\"file\":"
+              "\"made_up.so\",\"layers\":[0],\"parts\":[\"attn\",\"mlp\"],"
+              "\"capturable\":[\"attn\"],\"why_not\":\"it syncs\","
+              "\"note\":\"a note\",\"tensors\":[{\"name\":\"mask\","
+              "\"parts\":[\"attn\",\"mlp\"]},{\"name\":\"table\","
+              "\"parts\":[\"mlp\"]}],\"nodes\":[{\"lane\":\"compute\","
+              "\"first\":\"attn\",\"last\":\"mlp\"}]}") != NULL,
+       "also for programs: %s", text);
+    gh_plan_free(&plan);
+}
+
 /* What a family says, where there is hardly room. */
 static void test_sentences_that_are_cut(void)
 {
@@ -444,6 +501,7 @@ static void test_sentences_that_are_cut(void)
 
 int main(void)
 {
+    test_what_is_printed_of_a_family();
     test_sentences_that_are_cut();
     test_parts_of_experts_that_are_held_back();
     test_a_rule_comes_before_the_family();
