@@ -305,6 +305,47 @@ static void test_what_copies_cost(void)
        "nor from one stream to another");
 }
 
+static void point(enum gh_point what, double at_ns, void *stream)
+{
+    now_ns = at_ns;
+    gh_measure_point(o, what, instance(0, 0), stream);
+}
+
+/* The compute is timed as if nothing had been waited for. */
+static void test_waits_are_taken_out(void)
+{
+    struct gh_policy_group groups[1] = { { .out_ns = 0 } };
+    struct gh_profile profile = { .groups = groups, .n_groups = 1 };
+    struct gh_mark *marks = NULL;
+
+    begin(NULL);
+    save(0, 0);
+    gh_measure_begin(o);
+    for (int i = 0; i < 20; i++) {
+        point(GH_POINT_RELEASE, 0, MAIN);
+    }
+    point(GH_POINT_SAVE_ASKED, 0, MAIN);
+    point(GH_POINT_SAVE, 1000, MAIN);
+    point(GH_POINT_RELEASE, 1200, SIDE);
+    point(GH_POINT_COMMIT, 1500, MAIN);
+    point(GH_POINT_LOAD_ASKED, 2500, MAIN);
+    point(GH_POINT_LOAD, 4500, MAIN);
+    point(GH_POINT_RELEASE, 5000, SIDE);
+    gh_measure_end(o);
+    ok(gh_measure_read(o, &profile, &marks), "a step of two streams is read");
+    is_int((int64_t)groups[0].gap_ns, 1000,
+           "from a commit to its load two waits do not count");
+    is_int(profile.n_marks, 25, "with a mark for each point but what is asked");
+    ok(profile.marks == marks && marks[20].at_ns == 0 &&
+           marks[20].verb == GH_MARK_SAVE && marks[21].at_ns == 500 &&
+           marks[21].verb == GH_MARK_COMMIT && marks[22].at_ns == 1200 &&
+           marks[23].at_ns == 1500 && marks[23].verb == GH_MARK_LOAD &&
+           marks[24].at_ns == 5000,
+       "in the order of time, in which each stream has waits of its own");
+    free(marks);
+    end();
+}
+
 /* Nothing went back, so that this way has no rate of its own. */
 static void test_rates_that_are_told(void)
 {
@@ -412,6 +453,7 @@ int main(void)
     test_more_than_is_measured();
     test_times_of_groups();
     test_what_copies_cost();
+    test_waits_are_taken_out();
     test_rates_that_are_told();
     test_stalls_of_launches();
     test_apart_from_copies();

@@ -773,6 +773,108 @@ static void test_steps_without_groups(void)
     end();
 }
 
+/* One group is an evaluation's, and the others come in no order of layers. */
+static void test_the_order_of_a_profile(void)
+{
+    static const uint32_t layers[] = { 6, 2, 7, 0, 1, 4, 3 };
+    struct gh_offload_options options = usual();
+    struct gh_offload_at where;
+    gh_offload_tensor tensor = { NULL, BYTES };
+    gh_offload_group group = group_of(5, &tensor);
+    uint32_t wrong = 0;
+
+    options.modules |= GH_MODULE_CORE_ATTN;
+    begin(&options);
+    where = at(5, 0);
+    where.forward_only = true;
+    gh_offload_save_eager(o, &where, &group, &err);
+    gh_offload_commit_eager(o, &where, &group, &err);
+    for (uint32_t i = 0; i < 7; i++) {
+        save(layers[i], 0);
+        commit(layers[i], 0);
+    }
+    group = group_of(0, &tensor);
+    group.module = GH_MODULE_CORE_ATTN; /* its rings would gain nothing */
+    where = at(0, 0);
+    gh_offload_save_eager(o, &where, &group, &err);
+    gh_offload_commit_eager(o, &where, &group, &err);
+    gh_offload_load_eager(o, &where, &group, &err);
+    gh_offload_release_eager(o, &where, &group, &err);
+    for (uint32_t i = 7; i-- > 0;) {
+        load(layers[i], 0);
+        release(layers[i], 0);
+    }
+    gh_offload_end_step(o, &err);
+    for (uint32_t i = 0; i < 7; i++) {
+        wrong += o->table.groups[i]->layer != layers[i];
+    }
+    is_int(wrong, 0, "groups are in the order of their commits");
+    is_int(o->table.groups[7]->module, GH_MODULE_CORE_ATTN, "to the last");
+    is_int(o->table.groups[8]->layer, 5, "and then what has none");
+    is_int(o->table.groups[8]->fate, GH_FATE_NEW, "which does not go");
+    ok(o->table.classes[0]->out.n == 2 && o->table.classes[0]->back.n == 2 &&
+           o->table.classes[1]->out.n == 0 && o->table.classes[1]->back.n == 0,
+       "a class of which none goes has no rings");
+    end();
+}
+
+static void test_calls_out_of_turn(void)
+{
+    struct gh_offload_at where;
+    gh_offload_tensor tensor = { NULL, BYTES };
+    gh_offload_group group = group_of(1, &tensor);
+
+    begin_profiled(NULL);
+    is_status(commit(0, 0), GH_ERR_STATE, &err, "no commit without a save");
+    is_status(release(0, 0), GH_ERR_STATE, &err, "no release without a load");
+    save(0, 0);
+    is_status(save(0, 0), GH_ERR_STATE, &err, "no second save");
+    is_status(load(0, 0), GH_ERR_STATE, &err, "no load before the commit");
+    commit(0, 0);
+    is_status(commit(0, 0), GH_ERR_STATE, &err, "no second commit");
+    is_status(release(0, 0), GH_ERR_STATE, &err, "no release before the load");
+    load(0, 0);
+    is_status(load(0, 0), GH_ERR_STATE, &err, "no second load");
+    release(0, 0);
+    is_status(release(0, 0), GH_ERR_STATE, &err, "no second release");
+    is_int(instance(0, 0)->state, GH_INSTANCE_IDLE, "and the group is as new");
+    where = at(1, 0);
+    where.paused = true;
+    is_status(gh_offload_save_eager(o, &where, &group, &err), GH_OK, &err,
+              "a host that warms up saves");
+    ok(!instance(1, 0)->goes, "and all of it stays");
+    end();
+}
+
+static void test_declared_groups(void)
+{
+    static const struct {
+        uint32_t layer, segment;
+        gh_status status;
+    } cases[] = {
+        { LAYERS - 1, LAYERS - 1, GH_OK },
+        { LAYERS, 0, GH_ERR_INVALID },
+        { 0, LAYERS, GH_ERR_INVALID },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        gh_offload_declared group = { .struct_size = sizeof(group),
+                                      .layer = cases[i].layer,
+                                      .segment = cases[i].segment,
+                                      .module = GH_MODULE_MLP,
+                                      .bytes = BYTES };
+
+        begin(NULL);
+        is_status(gh_offload_decide_declared(o, &group, 1, 1, &err),
+                  cases[i].status, &err, "a group of layer %u, segment %u",
+                  group.layer, group.segment);
+        is_status(gh_offload_decide_declared(o, &group, 1, 1, &err),
+                  cases[i].status == GH_OK ? GH_ERR_STATE : GH_ERR_INVALID,
+                  &err, "is declared once");
+        end();
+    }
+}
+
 static void test_a_declared_number_in_flight(void)
 {
     gh_offload_declared group = { .struct_size = sizeof(group),
@@ -875,6 +977,9 @@ int main(void)
     test_microbatches_without_a_slot();
     test_behind_an_exchange();
     test_far_ahead();
+    test_the_order_of_a_profile();
+    test_calls_out_of_turn();
+    test_declared_groups();
     test_a_queue_without_one();
     test_memory_that_will_be_kept();
     test_one_more_buffer();

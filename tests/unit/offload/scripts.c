@@ -253,6 +253,44 @@ static void test_a_load_of_the_hosts_own(void)
     end_script();
 }
 
+static void test_other_tensors_of_the_hosts_own(void)
+{
+    const struct gh_offload_at where = at(0, 0);
+    gh_offload_tensor tensors[] = { { NULL, BYTES }, { NULL, 8 } };
+    gh_offload_group group = group_of(0, tensors);
+
+    begin_profiled(NULL);
+    save_host_owned(0);
+    group.n_tensors = 2;
+    is_status(gh_offload_load_eager(o, &where, &group, &err), GH_ERR_INVALID,
+              &err, "a load of more tensors of the host's own is refused");
+    group.n_tensors = 1;
+    tensors[0].bytes = BYTES - 1;
+    is_status(gh_offload_load_eager(o, &where, &group, &err), GH_ERR_INVALID,
+              &err, "so is one of other bytes");
+    ok(strstr(err.text, "tensors[0] has 1023 bytes, and had 1024") != NULL,
+       "which are named: %s", err.text);
+    is_status(load(0, 0), GH_OK, &err, "and what was saved is loaded");
+    end();
+}
+
+static void test_a_commit_of_another_pass(void)
+{
+    const struct gh_offload_at where = at(0, 0);
+    gh_offload_tensor tensor = { own_memory, BYTES };
+    gh_offload_group group = group_of(0, &tensor);
+
+    begin_profiled(NULL);
+    group.flags = GH_OFFLOAD_OWN;
+    gh_offload_save_eager(o, &where, &group, &err);
+    is_status(record_commit(0), GH_ERR_STATE, &err,
+              "no graph commits what another pass has saved of the host's own");
+    is_status(commit(0, 0), GH_ERR_STATE, &err, "nor does another eager pass");
+    is_status(gh_offload_commit_eager(o, &where, &group, &err), GH_OK, &err,
+              "its own does");
+    end_script();
+}
+
 /* Copies into memory of the library of the first tensors of the host's own. */
 static int copies_of(uint32_t n_tensors)
 {
@@ -362,6 +400,8 @@ int main(void)
     test_memory_for_the_largest_bank();
     test_memory_that_a_graph_reads();
     test_what_a_graph_knows();
+    test_other_tensors_of_the_hosts_own();
+    test_a_commit_of_another_pass();
     test_without_pinned_memory();
     test_a_save_that_is_replayed();
     test_a_load_of_another_microbatch();
