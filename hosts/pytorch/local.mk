@@ -59,6 +59,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/attach/body.py \
 	hosts/pytorch/graphhooks/torch/attach/caches.py \
 	hosts/pytorch/graphhooks/torch/attach/checks.py \
+	hosts/pytorch/graphhooks/torch/attach/forecast.py \
 	hosts/pytorch/graphhooks/torch/attach/measured.py \
 	hosts/pytorch/graphhooks/torch/attach/disabled.py \
 	hosts/pytorch/graphhooks/torch/attach/optimizers.py \

@@ -52,8 +52,8 @@ def attach(model, layers=None, *, parts=None, generators=(),
     ``max_slots``, ``enable=False``; a variable that is set wins.
 
     Returns an ``Attached``: ``explain()``, ``stats()``, ``memory()``,
-    ``step()``, ``suspend()``, ``resume()``, ``detach()``, and a context
-    manager.  Raises ``Error``.
+    ``forecast()``, ``step()``, ``suspend()``, ``resume()``, ``detach()``, and
+    a context manager.  Raises ``Error``.
     """
     try:
         from .torch import attach as attach_torch

@@ -38,6 +38,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_evaluation.py \
 	tests/torch/attach/test_exchange.py \
 	tests/torch/attach/test_flight.py \
+	tests/torch/attach/test_forecast.py \
 	tests/torch/attach/test_gradients.py \
 	tests/torch/attach/test_home.py \
 	tests/torch/attach/test_hooks.py \

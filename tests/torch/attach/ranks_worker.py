@@ -34,6 +34,7 @@ if torch.cuda.device_count() == 0:
     softtorch.install()
 
 from graphhooks import Error  # noqa: E402
+from graphhooks.torch.attach import suspension  # noqa: E402
 from graphhooks.torch.base import private  # noqa: E402
 from graphhooks.torch.guard.settings import Settings  # noqa: E402
 from models import (HAS_GPU, WIDTH, Block, F, Mlp,  # noqa: E402
@@ -422,6 +423,30 @@ def _only(rank: int, cause):
     return train
 
 
+def _suspends(run) -> None:
+    """Between steps; the second time one of them cannot, and none does."""
+    for i in range(5):
+        run.step(2)
+        if run.attached is None:
+            continue
+        kept = suspension._kept
+        if i == 2:
+            if dist.get_rank() == 1:
+                suspension._kept = lambda _: Error("not on this one")
+            try:
+                run.attached.suspend()
+                raise AssertionError("a rank is suspended alone")
+            except Error as error:
+                assert str(error).startswith(
+                    "not on this one" if dist.get_rank() == 1
+                    else "rank 1 cannot"), error
+            finally:
+                suspension._kept = kept
+        else:
+            run.attached.suspend()
+            run.attached.resume()
+
+
 def _everywhere(cause, undo=None):
     """The same on all ranks, also eagerly."""
     def train(run):
@@ -624,6 +649,7 @@ CASES = {
     "a setting, everywhere": lambda: trained(
         _everywhere(_scaled(0.5), _scaled(1.0))),
     "hooks, everywhere": lambda: trained(_everywhere(_hooked)),
+    "suspended": lambda: trained(_suspends, suspends=True),
     "verified": lambda: trained(plainly, make=lambda: Layer(0.1),
                                 verify="always"),
     "verified in a chunk": lambda: trained(plainly, grain="chunk",

@@ -497,8 +497,8 @@ def held() -> int:
 
 @pytest.mark.parametrize("grain", WHOLE)
 def test_whose_memory_is(runs, grain):
-    """Of the library's two inputs are foretold, but for one, and the pools are
-    all that graphs have."""
+    """What the library has was foretold, and the pools are all that graphs
+    have."""
     run = runs(grain=grain)
     before = run.attached.memory()
     assert before["pools"] == {} and before["pool_bytes"] == 0
@@ -507,7 +507,7 @@ def test_whose_memory_is(runs, grain):
     assert found["pool_bytes"] == sum(found["pools"].values()) == held() > 0
     assert [*found["pools"]] == [(0, 0)]  # one is in flight
     inputs = found["slot_bytes"] + found["bank_bytes"]
-    assert abs(found["forecast_bytes"] - inputs) <= inputs / 2
+    assert found["forecast_bytes"] == inputs > 0
     run.attached.detach()
     assert run.attached.memory() == {}
 

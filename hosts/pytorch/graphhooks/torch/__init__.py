@@ -7,6 +7,7 @@ A folder imports from those after it in this list, and from none before it:
       body.py               wraps a function of an engine as if it were a layer
       caches.py             turns a model's cache off in training
       checks.py             checks the arguments of attach()
+      forecast.py           what graphs will take of the device's memory
       measured.py           times eager passes and replays; drops losers
       pieces.py             finds what else of a layer that waits has graphs
       stack.py              finds the layers that attach() is to take

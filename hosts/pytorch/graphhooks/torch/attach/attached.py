@@ -46,6 +46,7 @@ from ..step.verify import Verify, asked as asked_verify, without_bitwise
 from . import checks, measured, pieces, sessions, stack, suspension, versions
 from .body import Body
 from .caches import Caches
+from .forecast import Forecast
 from .optimizers import Optimizers
 from .shared_parameters import Uses
 
@@ -138,6 +139,7 @@ class Attached(Owner):
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
         self.way = Way()  # to the calls of its forward
+        self.foreseen = Forecast(self)
         self.comparisons = Comparisons()  # of gradients
         # Of autograd, in which graphs went back; the last ones.
         self.passes: collections.deque = collections.deque(maxlen=8)
@@ -180,6 +182,7 @@ class Attached(Owner):
         self.take(open_session(
             environment, host_services(**self.captures.services(self._flight),
                                        lost=self.lost), options))
+        self.session.foretold = self._foretold
         try:
             self.offload = marks.of(self, words)
             planned = self.session.segments()
@@ -421,6 +424,7 @@ class Attached(Owner):
                     late.step()
             segment.copy_out()
         self.verify.step()
+        self.foreseen.step()
         self.offload.step()
         self.captures.step()
         self.flights.end_step()
@@ -499,9 +503,41 @@ class Attached(Owner):
         if self._last is not None:
             return {}
         pools = self.captures.pool_bytes()
-        return {**self.session.memory_stats(), "pools": pools,
+        return {**self.session.memory_stats(),
+                "forecast_bytes": self._foretold(), "pools": pools,
                 "pool_bytes": 0 if self.suspension.is_now
                 else sum(pools.values()), **self.suspension.stats()}
+
+    def forecast(self) -> dict:
+        """What graphs will take of the device's memory, in bytes, from the
+        eager passes before the first recording; {} before any of them, and
+        after detach().  ``segments`` has it by name, in one slot:
+        ``input_bytes`` are what is copied for a replay, ``kept_bytes`` what a
+        forward keeps for its backward, ``gradient_bytes`` what graphs make
+        anew.  In all ``slots``: ``input_bytes``, ``offset_bytes`` and
+        ``ring_bytes`` of the library, ``pool_bytes`` of torch, and ``bytes``,
+        their sum.  Pools take more by what passes need on the way."""
+        if self._last is not None:
+            return {}
+        segments = self.foreseen.of_segments()
+        if not segments:
+            return {}
+        found = {**self._foretold_by_kind(),
+                 "pool_bytes": self.foreseen.pool_bytes()}
+        return {"segments": segments, "slots": self.foreseen.slots(), **found,
+                "bytes": sum(found.values())}
+
+    def _foretold_by_kind(self) -> dict:
+        rings = 0
+        with contextlib.suppress(Error):  # nothing is offloaded
+            rings = self.session.offload_stats()["ring_bytes"]
+        return {"input_bytes": self.foreseen.input_bytes(),
+                "offset_bytes": self.session.memory_stats()["offset_bytes"],
+                "ring_bytes": rings}
+
+    def _foretold(self) -> int:
+        """Of the library's memory."""
+        return sum(self._foretold_by_kind().values())
 
     def explain(self) -> str:
         """The plan as text, and what has become of it; as stats()."""

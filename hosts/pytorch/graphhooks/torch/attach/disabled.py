@@ -41,6 +41,9 @@ class Off:
     def resume(self) -> None:
         pass
 
+    def forecast(self) -> dict:
+        return {}
+
     def step(self) -> None:
         pass
 

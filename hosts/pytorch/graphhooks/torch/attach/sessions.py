@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from ...errors import Error
@@ -19,8 +21,11 @@ class StackSession(Session):
 
     about = ""  # what its sentences begin with
     explained = 0  # segments of which it is said why no graph is entered
+    foretold = None  # of its memory, a function: the library is shown less
 
     def _in_words(self, text: str) -> str:
+        if self.foretold is not None and text.startswith("memory: "):
+            return self._foretell(text)
         said, bracket, _ = text.partition("; bracket every segment")
         if not bracket:
             return self.about + super()._in_words(text)
@@ -30,6 +35,18 @@ class StackSession(Session):
             "; the model has not called them, or they run eagerly, of which "
             "explain() has the reason: leave out with layers= what the model "
             "does not call")
+
+    def _foretell(self, text: str) -> str:
+        """With what is foretold here; "" for a line that says more."""
+        nbytes = self.foretold()
+        limit = re.search(r"GRAPHHOOKS_MEMORY_LIMIT is (\d+)", text)
+        if text.startswith("memory: in all"):
+            return "memory: inputs of graphs, offsets and rings will take " \
+                f"{nbytes} bytes"
+        if limit is None or nbytes <= int(limit[1]):
+            return ""
+        return re.sub(r"would take \d+ bytes", f"would take {nbytes} bytes",
+                      text)
 
 
 def open_session(layers, device: int, environment, services,

@@ -40,6 +40,9 @@ class _Following(Chain):
             return None
         return "has gone to train() or eval() since the first was called"
 
+    def _foresee(self) -> None:
+        pass
+
     def _watch_uses(self) -> None:
         self.signature.warm = True
 

@@ -129,6 +129,7 @@ class Chain:
             tensors = [*tensors]  # for more of them
         self._call = args, kwargs
         self._tensors = tensors
+        self._foresee()
         result = self._run(site, args, kwargs)
         self._results = [result]
         if len(self.segment.sites) > 1:
@@ -185,6 +186,8 @@ class Chain:
             outputs = []
         outputs = [t for t in outputs if t.grad_fn is not None]
         inputs, parameters = self._tensors, segment.parameters.all
+        went_back = segment.owner.foreseen.note(segment, signature, inputs,
+                                                self._results[-1])
         shares = segment.parameters.shares
         uses = contributions.uses(outputs, [*inputs, *parameters],
                                   self._nodes, shares.nodes)
@@ -207,9 +210,15 @@ class Chain:
         passes, step = set(), segment.owner.steps
         for output in outputs:
             output.grad_fn.register_prehook(
-                lambda _: segment.warm_up(signature, depends, passes, step))
+                lambda _: went_back() or segment.warm_up(
+                    signature, depends, passes, step))
         if not outputs:
             segment.warm_up(signature, (), passes, step)
+
+    def _foresee(self) -> None:
+        """What the pass will take as a graph, before there is one."""
+        if not self.signature.serial:
+            self.segment.owner.foreseen.begin()
 
     def _watch_between(self, outputs) -> None:
         """What one module hands to the next may be used on the way.  Its

@@ -1,0 +1,186 @@
+"""What graphs will take of the device's memory, from the eager passes before
+the first recording: attached.forecast().
+
+The library is shown addresses of eager tensors, which torch uses again, and no
+backward.  So inputs are told here.  An input is none of a segment's own where
+it is what a segment before has returned; so is the gradient of an output that
+goes into one segment and nowhere else, as the next graph leaves it in place.
+
+Of pools, what a pass keeps for its backward is seen, and what backwards leave
+is known.  What passes take on the way is not.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+
+from ..base import memory, tree
+
+_ALIGNMENT = 256  # of an input, as the library's
+_MOST = "GRAPHHOOKS_MAX_SLOTS"
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+class Pass:
+    """The last eager one of a segment, in a bank."""
+
+    def __init__(self, signature, inputs, outputs, kept: int):
+        self.signature = signature
+        self.inputs = [(_bytes_of(t), None) for t in inputs]
+        self.result_bytes = sum(_bytes_of(t) for t in inputs
+                                if t.requires_grad)
+        self.outputs = [(_bytes_of(t), weakref.ref(t)) for t in outputs]
+        self.readers = [[] for _ in outputs]  # (pass, which of its inputs)
+        self.kept = kept
+
+    def find(self, tensor) -> int | None:
+        """Which of the outputs it is."""
+        for i, (nbytes, there) in enumerate(self.outputs):
+            output = there()
+            if output is not None and (
+                    output is tensor or nbytes == _bytes_of(tensor) > 0
+                    and output.data_ptr() == tensor.data_ptr()):
+                return i
+        return None
+
+    def forward_bytes(self) -> int:
+        return sum(_aligned(n) for n, maker in self.inputs if maker is None)
+
+    def backward_bytes(self) -> int:
+        return sum(_aligned(n) for (n, _), readers
+                   in zip(self.outputs, self.readers)
+                   if not _is_chained(readers))
+
+
+def _is_chained(readers) -> bool:
+    return len(readers) == 1 and all(
+        which not in reader.signature.elsewhere for reader, which in readers)
+
+
+def _bytes_of(tensor) -> int:
+    return memory.span_of(tensor) * tensor.element_size()
+
+
+class Forecast:
+    """Of an attach."""
+
+    def __init__(self, owner):
+        self._owner = owner
+        self._passes: dict = {}  # by bank, and segment
+        self._flight: tuple = ()  # the forward at hand
+        self._of_flight: list = []  # its passes so far
+        self._waiting: dict = {}  # forwards whose backward is to come
+        self._slots = 0  # the most of these
+        self._begin = 0  # bytes that were allocated before the pass
+
+    def begin(self) -> None:
+        """An eager pass does."""
+        self._begin = memory.allocated(self._owner.device)
+
+    def note(self, segment, signature, inputs, result):
+        """Such a pass has run; what is to be called when its backward does."""
+        outputs: list = []
+        with contextlib.suppress(tree.Unfit):
+            tree.gather(result, outputs, [])
+        outputs = [t for t in outputs if t.grad_fn is not None]
+        flight = self._owner.forward()
+        if flight != self._flight:
+            self._flight, self._of_flight = flight, []
+        found = Pass(signature, inputs, outputs,
+                     memory.allocated(self._owner.device) - self._begin)
+        for k, tensor in enumerate(inputs):
+            for other in self._of_flight:
+                i = other.find(tensor)
+                if i is not None:
+                    found.inputs[k] = found.inputs[k][0], other
+                    other.readers[i].append((found, k))
+        known = self._passes.setdefault(signature.bank, {})
+        if segment in known:  # what only a first pass allocates
+            found.kept = min(found.kept, known[segment].kept)
+        known[segment] = found
+        self._of_flight.append(found)
+        self._waiting.setdefault(flight, set()).add(segment)
+        self._slots = max(self._slots, len(self._waiting))
+        return lambda: self._went_back(flight, segment)
+
+    def _went_back(self, flight: tuple, segment) -> None:
+        waiting = self._waiting.get(flight)
+        if waiting is not None:
+            waiting.discard(segment)
+            if not waiting:
+                del self._waiting[flight]
+
+    def step(self) -> None:
+        """Nothing comes back any more."""
+        self._waiting.clear()
+        self._of_flight = []
+
+    # ---- what it comes to -----------------------------------------------
+
+    def slots(self) -> int:
+        most = os.environ.get(_MOST) or self._owner.options.get("max_slots")
+        return min(self._slots, int(most or 8))
+
+    def input_bytes(self) -> int:
+        """In all slots; the banks of one share blocks, each of which is of a
+        pass."""
+        self._owner.comparisons.settle()  # that say what is used elsewhere
+        found: list = []
+        for passes in self._banks():
+            blocks = sorted((n for p in passes.values() for n in (
+                p.forward_bytes(), p.backward_bytes()) if n), reverse=True)
+            found += [0] * (len(blocks) - len(found))
+            found = [max(a, b) for a, b in zip(
+                found, blocks + [0] * (len(found) - len(blocks)))]
+        return self.slots() * sum(found)
+
+    def pool_bytes(self) -> int:
+        """The most that is in use at once, in each slot, when backwards have
+        come so far from the last segment: what forwards keep, less what is
+        free again, and what backwards leave.  Outputs stay."""
+        return self.slots() * max(map(self._peak, self._banks()), default=0)
+
+    def _peak(self, passes) -> int:
+        now = most = sum(p.kept for p in passes.values())
+        for segment in reversed([s for s in self._segments() if s in passes]):
+            found = passes[segment]
+            now += found.result_bytes + self.gradient_bytes(segment)
+            most = max(most, now)
+            now -= max(found.kept - sum(n for n, _ in found.outputs), 0)
+        return most
+
+    def gradient_bytes(self, segment) -> int:
+        """Of one that graphs add to where it is there are none."""
+        if self._owner.accumulates or self._owner.microbatch > 0:
+            return 0
+        return sum(p.nbytes for p in segment.parameters.own
+                   or segment.parameters.all)
+
+    def of_segments(self) -> dict:
+        """By name, of the bank that takes the most, in one slot."""
+        found = {}
+        for segment in self._segments():
+            passes = [passes[segment] for passes in self._banks()
+                      if segment in passes]
+            found[segment.name] = {
+                "input_bytes": max(p.forward_bytes() + p.backward_bytes()
+                                   for p in passes),
+                "kept_bytes": max(p.kept for p in passes),
+                "gradient_bytes": self.gradient_bytes(segment)}
+        return found
+
+    def _banks(self) -> list:
+        """Passes by segment, of those that may have graphs."""
+        return [{s: p for s, p in passes.items() if s.refused is None}
+                for passes in self._passes.values()]
+
+    def _segments(self) -> list:
+        noted = {s for passes in self._banks() for s in passes}
+        return [s for s in self._owner.segments if s in noted]

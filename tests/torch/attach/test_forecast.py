@@ -1,0 +1,165 @@
+"""What graphs will take is foretold before there is one.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from graphhooks.torch.base import memory
+from models import COUNTS, GRAINS, LAYERS, WHOLE, Block, Model, torch
+
+import graphhooks
+
+
+class Masked(Model):
+    """Each layer is given a mask, and what the first was given."""
+
+    def run_layers(self, x):
+        mask, first = torch.ones(x.shape[1], device=x.device), x
+        for layer in self.layers:
+            x = layer(x, mask, first)
+        return x
+
+
+class TakesMasks(Block):
+    def forward(self, x, mask, first):
+        return super().forward(x * mask[:, None] + first)
+
+
+class Paired(Model):
+    def run_layers(self, x):
+        y = x * 2
+        for layer in self.layers:
+            x, y = layer(x, y)
+        return x + y
+
+
+class Pair(Block):
+    def forward(self, x, y):
+        return super().forward(x + y), y * 1.5
+
+
+class Residual(Model):
+    """What goes from layer to layer is made between them."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+class Outside(Model):
+    """What leaves the first layer is used at the end, too."""
+
+    def run_layers(self, x):
+        first = x = self.layers[0](x)
+        for layer in self.layers[1:]:
+            x = layer(x)
+        return x + first
+
+
+MODELS = {"plain": (Model, Block), "masked": (Masked, TakesMasks),
+          "paired": (Paired, Pair), "residual": (Residual, Block),
+          "outside": (Outside, Block)}
+
+
+def told(run, count: int, in_flight: int) -> dict:
+    """After the first step, or, of a chunk that was taken apart, the next."""
+    while not run.attached.forecast():
+        run.step(count, in_flight=in_flight)
+    assert run.attached.stats()["recordings"] == 0
+    return run.attached.forecast()
+
+
+@pytest.mark.parametrize("kind, grain", [
+    (kind, grain) for kind in MODELS for grain in GRAINS
+    if (kind, grain) not in {("outside", "chunk"), ("masked", "part"),
+                             ("paired", "part")}])
+@pytest.mark.parametrize("in_flight", [1, 3])
+@pytest.mark.parametrize("count", [1, 4])
+def test_inputs_are_foretold_to_the_byte(runs, kind, grain, in_flight, count):
+    """Also of several inputs, slots, and layers that hand on more than one."""
+    model, make = MODELS[kind]
+    run = runs(grain=grain, model=model, make=make)
+    assert run.attached.forecast() == {}
+    count = max(count, in_flight)
+    found = told(run, count, in_flight)
+    run.steps([count] * 4, in_flight=in_flight)
+    has = run.attached.memory()
+    assert found["slots"] == in_flight
+    assert found["input_bytes"] == has["slot_bytes"] + has["bank_bytes"] > 0
+    assert found["input_bytes"] == found["slots"] * sum(
+        s["input_bytes"] for s in found["segments"].values())
+    assert has["forecast_bytes"] == found["input_bytes"]
+    assert run.attached.forecast()["input_bytes"] == found["input_bytes"]
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_of_two_shapes_the_larger_counts(runs, grain):
+    run = runs(grain=grain)
+    for length in 32, 16:
+        run.loss(length=length).backward()
+    run.optimizer.step()
+    found = run.attached.forecast()
+    for _ in range(4):
+        for length in 32, 16:
+            run.loss(length=length).backward()
+        run.optimizer.step()
+    has = run.attached.memory()
+    assert run.attached.stats()["banks"] and has["bank_bytes"] == 0
+    assert found["input_bytes"] == has["slot_bytes"] > 0
+
+
+def test_max_slots_bounds_it(runs):
+    run = runs(grain="layer", max_slots=2)
+    assert told(run, 3, 3)["slots"] == 2
+
+
+def test_what_a_pass_keeps(runs, monkeypatch):
+    """Gradients that are made anew take the place of what is free by then."""
+    now = iter(range(0, 1 << 40, 1 << 20))
+    monkeypatch.setattr(memory, "allocated", lambda _: next(now))
+    run = runs(grain="layer")
+    found = told(run, 1, 1)
+    segments = found["segments"]
+    assert len(segments) == LAYERS
+    weights = sum(p.nbytes for p in run.model.layers[0].parameters())
+    assert all(s["kept_bytes"] == 1 << 20 and s["gradient_bytes"] == weights
+               for s in segments.values())
+    hidden = found["input_bytes"] // 2
+    # Each backward leaves gradients of weights and of its input.
+    assert found["pool_bytes"] == (LAYERS << 20) + weights + hidden
+    assert found["bytes"] == found["pool_bytes"] + found["input_bytes"]
+    run = runs(grain="layer")
+    assert told(run, 2, 2)["pool_bytes"] == 2 * ((LAYERS << 20) + hidden)
+
+
+def test_the_log_says_it(runs, capfd, monkeypatch):
+    monkeypatch.setenv("GRAPHHOOKS_LOG", "info")
+    run = runs(grain="layer").steps([2, 2])
+    total = run.attached.memory()["forecast_bytes"]
+    lines = [line for line in capfd.readouterr().err.splitlines()
+             if "memory:" in line]
+    assert len(lines) == 1
+    assert f"will take {total} bytes" in lines[0]
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_limit_that_is_enough_is_not_warned_of(runs, capfd, missing,
+                                                 monkeypatch):
+    run = runs(grain="layer")
+    limit = told(run, 2, 1)["input_bytes"] - missing
+    monkeypatch.setenv("GRAPHHOOKS_MEMORY_LIMIT", str(limit))
+    capfd.readouterr()
+    runs(grain="layer").steps([2, 2])
+    said = f"would take {limit + missing} bytes" in capfd.readouterr().err
+    assert said == bool(missing)
+
+
+def test_when_there_is_nothing_to_foretell(runs):
+    run = runs(grain="layer").steps(COUNTS)
+    run.attached.detach()
+    assert run.attached.forecast() == {}
+    attached = graphhooks.attach(torch.nn.Linear(1, 1), enable=False)
+    assert attached.forecast() == {}
