@@ -397,6 +397,26 @@ static uint32_t pipelined(uint32_t n, uint64_t copy_ns)
     return n;
 }
 
+/* Without marks the chunks of a flight are taken one after the other. */
+static void test_gaps_of_two_chunks(void)
+{
+    double one;
+    uint32_t n;
+
+    settle(&hiding, layers(4, 100));
+    one = forecast.without_ns;
+    n = profile("aaaaAAAA");
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].gap_ns = 3000 * (3 - i % 4) + 100;
+        all[i].out_ns = all[i].back_ns = 100;
+    }
+    is_str(settle(&hiding, n), "GGGMGGGM", "the copies of both chunks hide");
+    ok(forecast.without_ns > 2 * one - 8 && forecast.without_ns < 2 * one + 8,
+       "two chunks take as long as one does twice: %.0f and %.0f",
+       forecast.without_ns, one);
+    ok(forecast.copy_ns == 2.0 * 2 * 6 * 100, "and copy twice as much");
+}
+
 /* What is foreseen of a fraction, and how far ahead copies come. */
 static void test_forecast(void)
 {
@@ -817,6 +837,7 @@ int main(void)
     test_measured_slowdown();
     test_repeats();
     test_forecast();
+    test_gaps_of_two_chunks();
     test_host_memory_that_fails();
     test_prefetch();
     test_marks();
