@@ -104,6 +104,7 @@ tests_unit_ranks_ranks_t_LDFLAGS = $(fake_ldflags)
 tests_unit_ranks_ranks_t_LDADD = $(core_test_libs)
 tests_unit_pass_slots_t_LDADD = $(core_test_libs)
 tests_unit_device_spans_t_LDADD = $(core_test_libs)
+tests_unit_memory_numa_t_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=syscall
 tests_unit_memory_numa_t_LDADD = $(core_test_libs)
 soft_memory = tests/unit/memory/soft.c tests/unit/memory/soft.h
 tests_unit_memory_arena_t_SOURCES = tests/unit/memory/arena.c $(soft_memory) \

@@ -6,6 +6,7 @@
 #include "tap/tap.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,83 @@ static void test_preference(void)
     gh_numa_end(&before);
 }
 
+#if defined(SYS_get_mempolicy) && defined(SYS_set_mempolicy)
+/* A kernel of many nodes: what it was asked for, and what it says. */
+static bool has_many_nodes, refuses;
+static unsigned long policy_nodes[16], most_nodes[2];
+static int policy_mode;
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+long __wrap_syscall(long number, ...)
+{
+    long given[5];
+    va_list args;
+
+    va_start(args, number);
+    for (int i = 0; i < 5; i++) {
+        given[i] = va_arg(args, long);
+    }
+    va_end(args);
+    if (!has_many_nodes) {
+        return __real_syscall(number, given[0], given[1], given[2], given[3],
+                              given[4]);
+    }
+    if (refuses) {
+        errno = EPERM;
+        return -1;
+    }
+    if (number == SYS_get_mempolicy) {
+        *(int *)given[0] = policy_mode;
+        memcpy((void *)given[1], policy_nodes, sizeof(policy_nodes));
+        most_nodes[0] = (unsigned long)given[2];
+    } else {
+        policy_mode = (int)given[0];
+        memcpy(policy_nodes, (const void *)given[1], sizeof(policy_nodes));
+        most_nodes[1] = (unsigned long)given[2];
+    }
+    return 0;
+}
+
+static void test_many_nodes(void)
+{
+    /* The kernel takes one bit less than it is told. */
+    const unsigned long bits = 8 * sizeof(policy_nodes) + 1;
+    const unsigned long word = 8 * sizeof(policy_nodes[0]);
+    const int nodes[] = { 0, (int)word - 1, (int)word, (int)(16 * word) - 1 };
+
+    has_many_nodes = true;
+    for (int i = 0; i < 4; i++) {
+        const unsigned long node = (unsigned long)nodes[i];
+        struct gh_numa_before before;
+        bool alone = true;
+
+        memset(policy_nodes, 0, sizeof(policy_nodes));
+        policy_nodes[3] = 5;
+        policy_mode = 2;
+        before = gh_numa_begin(nodes[i]);
+        for (unsigned long w = 0; w < 16; w++) {
+            alone = alone && policy_nodes[w] ==
+                                 (w == node / word ? 1ul << node % word : 0);
+        }
+        ok(before.changed && policy_mode == 1 && alone,
+           "node %d alone is preferred", nodes[i]);
+        ok(most_nodes[0] == bits && most_nodes[1] == bits,
+           "of as many as the kernel may have");
+        gh_numa_end(&before);
+        ok(policy_mode == 2 && policy_nodes[3] == 5 && most_nodes[1] == bits,
+           "and then what was before");
+    }
+    ok(!gh_numa_begin((int)(16 * word)).changed && errno == EINVAL,
+       "there are no more nodes than that");
+    refuses = true;
+    ok(!gh_numa_begin(0).changed && errno == EPERM,
+       "a kernel that refuses has changed nothing");
+    has_many_nodes = false;
+}
+#endif
+
 int main(void)
 {
     static const char *const folders[] = { "bus", "bus/pci", "bus/pci/devices",
@@ -111,6 +189,9 @@ int main(void)
     }
     test_node_of_a_device();
     test_preference();
+#if defined(SYS_get_mempolicy) && defined(SYS_set_mempolicy)
+    test_many_nodes();
+#endif
     file_path(path, sizeof(path));
     remove(path);
     for (int i = 4; i-- > 0;) {
