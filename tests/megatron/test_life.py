@@ -45,6 +45,43 @@ def test_an_evaluation(kind, scope):
     compare(train, kind, scope)
 
 
+@pytest.mark.parametrize("kind, scope", [("dense", ""), ("dense", "attn"),
+                                         ("moe", MOST)])
+def test_a_suspended_training(kind, scope):
+    def train(each):
+        for count in COUNTS + COUNTS:
+            each.steps([count])
+            if each.attached is not None:
+                each.attached.suspend()
+                each.attached.resume()
+
+    compare(train, kind, scope, attach={"suspends": True})
+
+
+def test_of_two_chunks_none_is_suspended_alone():
+    """One has a forward in flight."""
+    training.seed()
+    one = Training("dense")
+    two = Training("dense", config=one.core.config)
+    both = graphhooks.megatron.attach([one.core, two.core], suspends=True)
+    for each in one, two:
+        each.steps(COUNTS)
+    loss = two.model(**next(two.data[0])).float().mean()
+    with pytest.raises(graphhooks.Error, match="is in flight"):
+        both.suspend()
+    assert [c.memory()["suspended"] for c in both.chunks] == [0, 0]
+    loss.backward()
+    both.suspend()
+    assert [c.memory()["suspended"] for c in both.chunks] == [1, 1]
+    with pytest.raises(graphhooks.Error, match="resume"):
+        both.suspend()
+    assert [c.memory()["suspended"] for c in both.chunks] == [1, 1]
+    both.resume()
+    for each in one, two:
+        each.steps(COUNTS)
+    both.detach()
+
+
 @pytest.mark.parametrize("kind, scope", [("dense", ""), ("sigmoid", MOST)])
 def test_a_checkpoint_is_saved_and_loaded(kind, scope):
     def train(each):

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 
@@ -101,6 +102,19 @@ def _chunks(given) -> list:
     if not chunks:
         raise Error("model_chunks is empty: there is no layer to attach to")
     return chunks
+
+
+def _all_or_none(chunks, call: str, undo: str) -> None:
+    done: list = []
+    try:
+        for attached in chunks:
+            getattr(attached, call)()
+            done.append(attached)
+    except Error:
+        for attached in done:
+            with contextlib.suppress(Error):
+                getattr(attached, undo)()
+        raise
 
 
 class Attached:
@@ -285,6 +299,14 @@ class Attached:
                 marks.paused = paused
                 owner = marks.offload.owner
                 owner.pause() if paused else owner.unpause()
+
+    def suspend(self) -> None:
+        """As graphhooks.attach, of all chunks or of none."""
+        _all_or_none(self.chunks, "suspend", "resume")
+
+    def resume(self) -> None:
+        """As graphhooks.attach, of all chunks or of none."""
+        _all_or_none(self.chunks, "resume", "suspend")
 
     def step(self) -> None:
         """Ends a step, where no optimizer of torch's does."""
