@@ -9,8 +9,8 @@ import weakref
 
 import graphhooks
 import pytest
-from models import (COUNTS, HEADS, LENGTH, WIDTH, Block, F, Model, nn, same,
-                    torch)
+from models import (COUNTS, HAS_GPU, HEADS, LENGTH, WIDTH, Block, F, Model, nn,
+                    same, torch)
 
 
 class Masked(nn.Module):
@@ -290,4 +290,7 @@ def test_models_with_masks_of_layers_are_one_chunk(make, padded):
     with attached:
         said = attached.explain()
     assert all(map(same, eager, graphed))
-    assert said.startswith("graphs ran 7 of 8 calls; eagerly: warmup 1\n")
+    if HAS_GPU and make is gpt_oss:  # its experts ask how many tokens they get
+        assert "graphs have self_attn, mlp.router alone" in said
+    else:
+        assert said.startswith("graphs ran 7 of 8 calls; eagerly: warmup 1\n")
