@@ -227,6 +227,48 @@ def test_weights_in_two_checkpoints_of_a_layer(pair, grain):
     pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Twice)
 
 
+class Once(Block):
+    """Some of its weights are in a backward of their own."""
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + checkpoint(Twice.piece.__get__(self), x, use_reentrant=True)
+
+
+def in_pairs(run, counts=(1, 2, 2, 3)):
+    """Losses of two microbatches are summed."""
+    for count in counts:
+        run.zero()
+        for _ in range(count):
+            (run.loss() + run.loss()).backward()
+        run.optimizer.step()
+
+
+GIVEN = pytest.mark.parametrize("how", [{}, {"gradients": "autograd"}],
+                                ids=["in place", "by autograd"])
+
+
+@GIVEN
+@pytest.mark.parametrize("first", [(), (1, 2), (2, 1, 2)])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_of_several_calls_a_checkpoint_adds_its_gradients_one_by_one(
+        pair, grain, first, how):
+    """The others of its layer are one sum: which rounds otherwise."""
+    def train(run):
+        run.steps(first)
+        in_pairs(run)
+
+    pair(train, grain=grain, make=Once, eager=None, max_slots=4, **how)
+
+
+@GIVEN
+@pytest.mark.parametrize("grain", WHOLE)
+def test_where_a_call_adds_several_by_themselves(pair, grain, how):
+    torn = "gets gradients of several backwards within its" if how else None
+    pair(in_pairs, grain=grain, make=Twice, max_slots=4, eager=None,
+         replays=not how, refused=torn, **how)
+
+
 class Whole(Model):
     def run_layers(self, x):
         return checkpoint(super().run_layers, x, use_reentrant=False)

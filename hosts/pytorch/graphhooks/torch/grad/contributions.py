@@ -220,6 +220,9 @@ class Shares:
         self._handles: list = []
         # Where each is added up: nodes that else live for a pass only.
         self.nodes: dict = {}
+        self._calls = 0
+        self._unseen: dict = {}  # the same of those that no edge leads to
+        self._came: collections.Counter = collections.Counter()  # to those
 
     @property
     def found(self) -> set:
@@ -242,6 +245,21 @@ class Shares:
         self._handles += listen([(OfCall(self._watched[p], shape), edges)
                                  for p, edges in used])
         return [p for p, _ in used]
+
+    def watch_unseen(self, parameters) -> None:
+        """Those of a call to which none of its outputs leads."""
+        self._calls += 1
+        for p in parameters:
+            if p not in self._unseen:
+                node = self._unseen[p] = get_gradient_edge(p).node
+                self._handles.append(node.register_prehook(
+                    lambda _, p=p: self._came.update([p])))
+
+    def by_itself(self) -> dict:
+        """Those that got gradients although none of their calls' outputs
+        leads to them, and whether some call gave them several."""
+        return {p: count > self._calls for p, count in self._came.items()
+                if p not in self.nodes}
 
     def watch_casts(self, parameters, uses_here, outputs, before) -> None:
         """Autocast keeps a weight's cast for all that use it in its region,
@@ -301,6 +319,7 @@ class Shares:
             handle.remove()
         self._handles.clear()
         self._watched.clear()
+        self._unseen.clear()
         nodes, self.nodes = self.nodes, {}
         return nodes
 

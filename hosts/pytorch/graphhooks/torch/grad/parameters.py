@@ -18,6 +18,10 @@ Where somebody watches, autograd is given the gradients and does as ever: a
 hook, DDP's buckets, or a parameter that others use too.  An engine that is
 told itself (away.py) is no such one.
 
+A function with a backward of its own within its backward, as reentrant
+checkpointing is, adds what it finds by itself.  So each such gradient is added
+for each call, whatever else the pass of autograd goes through.
+
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -34,6 +38,7 @@ from ...errors import Error
 from ..base import private
 from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
+from ..base.tree import Unfit
 from ..guard.storage_addresses import held_at, is_trained, lent
 from ..guard.words import Words
 from . import asked
@@ -79,6 +84,10 @@ class Parameters:
         self.silent: tuple = ()  # of those, whose engines are told instead
         self._listeners: list = []  # hooks that those had at the recording
         self.own: list = []  # the graph puts them in place
+        # Those whose gradients come of a backward within the backward.
+        self.nested: frozenset = frozenset()
+        self._handed: list = []  # of `returned`: where they are, and they
+        self._torn: list = []  # of these, that got several in one call
         self._unheard: Words | None = None  # those without hooks
         self.sample: tuple = ()  # one leaf, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
@@ -106,6 +115,8 @@ class Parameters:
         if self.sorted:
             return
         self.sorted = True
+        nested = self.shares.by_itself()
+        self.nested = frozenset(nested)
         nodes = self.shares.stop()
         self._used = set(nodes)
         for p in self.all:
@@ -126,6 +137,9 @@ class Parameters:
         self.sample = tuple(self.own[:1] or map(_leaf, self.silent[:1]))
         self._mains = Mains(self.all)
         self.behind = self.returned + self.sample
+        self._handed = [(i, p) for i, p in enumerate(self.returned)
+                        if p in nested]
+        self._torn = [p for _, p in self._handed if nested[p]]
         if self.sample:
             self._node = nodes[self.own[0]] if self.own else \
                 get_gradient_edge(self.sample[0]).node
@@ -168,6 +182,31 @@ class Parameters:
         `silent` are for Sums.give()."""
         return (*(found[p] for p in self.returned),
                 *(found.get(p) for p in self.sample))
+
+    def refuse_torn(self) -> None:
+        """In a recording, which finds the sum of what a call gives."""
+        names = {p: name for _, name, p in self.places}
+        for p in self._torn:
+            raise Unfit(f"{names[p]} gets gradients of several backwards "
+                        "within its backward, as of two checkpoints, and "
+                        "somebody waits for each: give the checkpoints "
+                        "use_reentrant=False")
+
+    def hand_over(self, results, behind: int):
+        """What autograd is given, with so many behind those of parameters:
+        without what eager adds in a backward within the backward, which is
+        added so."""
+        if not self._handed:
+            return results
+        results = list(results)
+        since = len(results) - behind - len(self.behind)
+        found = {}
+        for i, p in self._handed:
+            if results[since + i] is not None:
+                found[p] = results[since + i].clone()
+                results[since + i] = None
+        self.deliver(found)
+        return results
 
     def land(self, found: dict) -> list:
         """In a recording: what autograd is given of `returned`, where the

@@ -27,7 +27,8 @@ class Aside:
 
     def __init__(self, parameters, some=None):
         self._parameters = parameters
-        self._own = parameters.own if some is None else some
+        self._own = [p for p in parameters.own if p not in parameters.nested] \
+            if some is None else some
         self._sum = [None for _ in self._own]  # so far
         self._given: dict = {}  # the same of what give() is given
         self._copies: dict = {}  # and what they are of, by parameter

@@ -84,6 +84,7 @@ def _run(segment, instance: Instance, before, settings, tensors, args,
          kwargs):
     if settings is not None:
         settings.refuse_unfit()
+    segment.parameters.refuse_torn()
     indices = {id(t): i for i, t in enumerate(tensors)}
     instance.call = tree.form((args, kwargs),
                               lambda t: tree.Place(0, indices[id(t)]))

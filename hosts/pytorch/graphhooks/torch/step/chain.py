@@ -203,6 +203,10 @@ class Chain:
                 parameters, of_parameters,
                 segment.owner.way.to(self._nodes, segment.owner.forward()),
                 signature)
+            unseen = [p for p, edges in zip(parameters, of_parameters)
+                      if not edges]
+            if unseen and not contributions.tells_all(outputs):
+                shares.watch_unseen(unseen)
             shares.watch_casts(parameters, of_parameters, outputs,
                                self._nodes)
         if self._is_between and outputs:

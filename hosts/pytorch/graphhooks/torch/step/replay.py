@@ -80,7 +80,9 @@ class Replay(torch.autograd.Function):
         if grads[0] is None and not any(g is not None for g in grads):
             segment.leave_alone(instance)
             return (None,) * len(ctx.needs_input_grad)
-        results = segment.backward(instance, microbatch, grads)
+        results = segment.parameters.hand_over(
+            segment.backward(instance, microbatch, grads),
+            len(instance.again))
         if segment.untold:
             segment.tell()
         origin.is_back = True
@@ -111,11 +113,11 @@ def _instead(ctx, grads, what: str):
     if instance.node is not None and instance.node() is ctx:
         instance.node = None
     segment.sums.note_again(ctx)
-    results = [*segment.backward_instead(
+    results = segment.parameters.hand_over([*segment.backward_instead(
         functools.partial(instead.run, segment, origin,
                           why=Unserved(segment.name, what),
                           late=step != segment.owner.steps),
-        instance, microbatch, grads)]
+        instance, microbatch, grads)], len(instance.again))
     origin.let_go(ctx, segment.sums)
     return (None, *results)
 
