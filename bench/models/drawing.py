@@ -61,12 +61,13 @@ def picture(document: dict) -> str:
     rows = -(-len(models) // 2)
     bottom = TOP + rows * high
     width = 20 + 2 * COLUMN
+    where = sorted({f"{model['device']}, torch {model['torch']}"
+                    for model in models.values() if "device" in model})
     head = f"Training steps of {len(models)} models, over eager"
     parts = [text(20, 30, head, "ink title"),
              text(20, 50, "Less is better. Right: seconds until steps are at "
                   "their speed, compiled (reduce-overhead) and with "
-                  f"graphhooks. {document.get('device', '')}, torch "
-                  f"{document.get('torch', '')}.", "dim")]
+                  f"graphhooks. {'; '.join(where)}", "dim")]
     x = 20.0
     for _row, kind, words in bars:
         parts += [f'<rect x="{x:g}" y="62" width="12" height="10" '
