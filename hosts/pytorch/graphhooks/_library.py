@@ -39,10 +39,18 @@ def _built(top: Path) -> Iterator[Path]:
     yield from sorted(found, key=lambda p: p.stat().st_mtime, reverse=True)
 
 
+def _beside(here: Path) -> Iterator[Path]:
+    """That of PREFIX/lib, for PREFIX/lib/pythonX.Y/site-packages/graphhooks:
+    of conda, spack and make install, which no loader's path has."""
+    if here.parent.name in ("site-packages", "dist-packages"):
+        yield here.parent.parent.parent / SONAME
+
+
 def _places() -> Iterator[str]:
     """Where the library may be, best first; the last is the loader's path."""
     here = Path(__file__).resolve().parent
-    for path in (here / "lib" / SONAME, *_built(here.parent.parent.parent)):
+    for path in (here / "lib" / SONAME, *_built(here.parent.parent.parent),
+                 *_beside(here)):
         if path.is_file():
             yield str(path)
     yield SONAME
@@ -71,7 +79,8 @@ def _dlopen(path: str) -> ctypes.CDLL:
         lib = Path(__file__).resolve().parent / "lib"
         raise Error(
             f"{SONAME} is missing: not in {lib}, not built in a checkout "
-            f"around it, and not on the loader's path; {_REMEDY}",
+            f"around it, not in the prefix around it, and not on the loader's "
+            f"path; {_REMEDY}",
             _abi.GH_ERR_NOT_FOUND,
         )
     raise _refusal(path, f"it cannot load: {fault}", _abi.GH_ERR_NOT_FOUND)

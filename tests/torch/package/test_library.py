@@ -193,6 +193,17 @@ def test_a_checkout_has_its_newest_build(api, elsewhere):
     assert f"{top}/new/.libs/" in said.stdout, said.stderr
 
 
+def test_a_prefix_has_its_library(api, elsewhere):
+    """That of conda, say."""
+    lib = elsewhere / "prefix" / "lib"
+    site = lib / "python3.12" / "site-packages"
+    site.mkdir(parents=True)
+    shutil.move(str(elsewhere / "graphhooks"), site / "graphhooks")
+    shutil.copyfile(api.path, lib / "libgraphhooks.so.0")
+    said = python("-m", "graphhooks", "info", cwd=site)
+    assert f"{lib}/libgraphhooks.so.0" in said.stdout, said.stderr
+
+
 def test_the_library_stays_out_of_the_global_names(api):
     import ctypes
 
