@@ -3,6 +3,7 @@
 
 dist_check_SCRIPTS += \
 	tests/bin/command.t \
+	tests/bin/packages.t \
 	tests/bin/pages.t \
 	tests/bin/plan.t \
 	tests/bin/quickstart.t
