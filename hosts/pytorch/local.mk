@@ -34,6 +34,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/megatron/attach.py \
 	hosts/pytorch/graphhooks/megatron/chunk.py \
 	hosts/pytorch/graphhooks/megatron/environment.py \
+	hosts/pytorch/graphhooks/megatron/exchange.py \
 	hosts/pytorch/graphhooks/megatron/fp8.py \
 	hosts/pytorch/graphhooks/megatron/gradients.py \
 	hosts/pytorch/graphhooks/megatron/groups.py \

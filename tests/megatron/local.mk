@@ -13,6 +13,7 @@ EXTRA_DIST += \
 	tests/megatron/test_auto.py \
 	tests/megatron/test_autocast.py \
 	tests/megatron/test_example.py \
+	tests/megatron/test_exchange.py \
 	tests/megatron/test_gradients.py \
 	tests/megatron/test_kinds.py \
 	tests/megatron/test_hooks.py \

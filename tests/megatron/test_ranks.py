@@ -58,11 +58,12 @@ def ranks(tmp_path):
 def test_rows_are_equal_and_replay_and_are_not_run_again(ranks):
     status, said, found = ranks(
         "--only", "PP2 VPP2,EP2 overlap,DP2 overlap", "--modes",
-        "layer+chunk+scope@auto+scope:attn,moe_router")
+        "layer+chunk+scope@auto+scope@auto,exchange+scope:attn,moe_router")
     assert status == 0, said
     assert found.keys() == {
         *(("PP2 VPP2", m) for m in ("off", "layer", "chunk")),
         *(("EP2 overlap", m) for m in ("off", "scope@auto",
+                                       "scope@auto,exchange",
                                        "scope:attn,moe_router")),
         *(("DP2 overlap", m) for m in ("off", "layer", "chunk"))}
     for (row, mode), one in found.items():
@@ -74,11 +75,14 @@ def test_rows_are_equal_and_replay_and_are_not_run_again(ranks):
         assert all(one["replays"]) and one["refused"] == [{}, {}]
         assert all(e.keys() == {"warmup"} for e in one["eager_calls"])
     assert all(o["runs"] for o in found["EP2 overlap", "scope@auto"]["order"])
+    assert found["EP2 overlap", "scope@auto,exchange"]["exchange"] \
+        == [["copy"]] * 2
+    assert found["EP2 overlap", "scope@auto"]["exchange"] == [[], []]
     assert found["PP2 VPP2", "chunk"]["slots"] == [[2, 2], [2, 1]]
-    assert "bitwise equal: 6 of 6 trainings in 3 rows" in said
+    assert "bitwise equal: 7 of 7 trainings in 3 rows" in said
 
     status, said, again = ranks("--only", "PP2 VPP2", "--modes", "layer")
-    assert status == 0 and "bitwise equal: 6 of 6" in said
+    assert status == 0 and "bitwise equal: 7 of 7" in said
     assert again == found
 
 

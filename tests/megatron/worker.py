@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
@@ -23,9 +24,13 @@ import conftest  # noqa: F401 - the device, where there is none
 
 warnings.simplefilter("ignore")
 
+import softtorch  # noqa: E402
 import training  # noqa: E402
+from graphhooks.exchange import Exchange  # noqa: E402
 from late import put_off  # noqa: E402
 from megatron.core.distributed import finalize_model_grads  # noqa: E402
+from megatron.core.transformer.moe import (  # noqa: E402
+    token_dispatcher as dispatchers)
 from models import torch  # noqa: E402
 from packing import Dealt, Packed, build_dealt, build_packed  # noqa: E402
 from softclock import Clock  # noqa: E402
@@ -37,6 +42,7 @@ THREES = [3, 6, 8, 3]
 UNEVEN = [3, 5, 8, 6]  # a last group of two, or none
 PIPELINE = dict(pipeline_model_parallel_size=2)
 CHUNKS = dict(**PIPELINE, virtual_pipeline_model_parallel_size=2)
+FOUR_EXPERTS = dict(expert_model_parallel_size=4)
 FOUR = dict(pipeline_model_parallel_size=4)
 EXPERTS = dict(expert_model_parallel_size=2)
 TENSOR = dict(tensor_model_parallel_size=2)
@@ -64,11 +70,51 @@ def trained(divided, kind, scope, counts=COUNTS, graphs=2, **how) -> dict:
             "replays": two.stats["replays"],
             "recordings": two.stats["recordings"], "layers": len(layers),
             "overlap": two.stats.get("overlap"),
+            "exchange": two.stats.get("exchange"),
             "moved": [c["offload"]["out_bytes"] for c in two.stats["chunks"]
                       if "offload" in c],
             "schedule": two.stats["schedule"], "explained": two.explained,
             "banks": [len(c["banks"]) for c in two.stats["chunks"]],
             "slots": [c["slots"] for c in two.stats["chunks"]]}
+
+
+def exchanged(word, divided, kind, scope, counts=COUNTS, order=None,
+              room=None, **how) -> dict:
+    """Of which Megatron's own calls no dispatcher makes."""
+    options = {"exchange": word, "overlap": order, "exchange_tokens": room}
+    calls = collections.Counter()
+    own = dispatchers.all_to_all
+
+    def count(*args, **kwargs):
+        calls["own"] += 1
+        return own(*args, **kwargs)
+
+    dispatchers.all_to_all = count
+    try:
+        found = trained(divided, kind, scope, counts, attach=options, **how)
+    finally:
+        dispatchers.all_to_all = own
+    return {**found, "own": calls["own"]}
+
+
+def not_reached() -> dict:
+    """One rank cannot open what the other has."""
+    words = b"PAGEABLE=1 RACES=0 UNWRITTEN=0"
+    fails = torch.distributed.get_rank() == 1
+    softtorch._soft.call("softcuda_configure", words + (
+        b" FAIL=cuIpcOpenMemHandle:1" if fails else b""))
+    try:
+        return exchanged("auto", EXPERTS, "moe", "attn")
+    finally:
+        softtorch._soft.call("softcuda_configure", words)
+
+
+def build_lopsided(kind, **more) -> list:
+    """Routers that send all tokens to the first two of four experts."""
+    cores = training.build_chunks(kind, **more)
+    for layer in cores[0].decoder.layers:
+        layer.mlp.router.expert_bias[:2] += 10.0
+    return cores
 
 
 def of_several_sizes(divided=(), kind="dense", scope="attn", group=None,
@@ -267,8 +313,8 @@ class Killed(training.Tokens):
         return super().__next__()
 
 
-def ended(divided, kind, scope, stops=False, data=training.Tokens,
-          **how) -> dict:
+def ended(divided, kind, scope, stops=False, dies=False,
+          shrinks=False, data=training.Tokens, **how) -> dict:
     """What the others end with, and after how long.  `stops`: the last rank
     hangs between its embedding and its layers."""
     os.environ["GRAPHHOOKS_TIMEOUT"] = "6"
@@ -278,6 +324,11 @@ def ended(divided, kind, scope, stops=False, data=training.Tokens,
     if stops and torch.distributed.get_rank() == 1:
         two.core.decoder.register_forward_pre_hook(
             lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
+    if dies and torch.distributed.get_rank() == 1:
+        Exchange.all_to_all = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    if shrinks:  # as if later microbatches had more tokens
+        for x in two.attached._exchanges._made.values():
+            x.part_bytes = 64
     began = time.monotonic()
     try:
         two.steps([4])
@@ -289,7 +340,7 @@ def ended(divided, kind, scope, stops=False, data=training.Tokens,
 MOVED = {"offload": "core_attn", "offload_min_bytes": 1}
 
 
-def all_at_once() -> dict:
+def all_at_once(**attach) -> dict:
     """Stages of two chunks, experts whose exchanges overlap, contexts of
     several sizes, weight gradients that are put off, and an offload."""
     training.divide(**EXPERTS, **CHUNKS)
@@ -299,7 +350,7 @@ def all_at_once() -> dict:
             for r in (0, 2)][rank // 2]
     return trained({**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6, 4],
                    graphs=3, wrap=late, delay_wgrad_compute=True,
-                   num_layers=12, attach=MOVED, make=build_packed,
+                   num_layers=12, attach={**MOVED, **attach}, make=build_packed,
                    data=lambda: Packed((alone, both, both)), **OVERLAP)
 
 
@@ -384,6 +435,52 @@ CASES = {
         "overlap of contexts, delayed weights": lambda: of_several_sizes(
             EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
             delay_wgrad_compute=True, **OVERLAP)},
+    # The library's exchange, in the place of Megatron's.
+    "exchange": {
+        **{f"exchange by {word}": lambda word=word: exchanged(
+            word, EXPERTS, "moe", EXCHANGING) for word in (
+                "copy", "kernel", "auto")},
+        "exchange by nccl": lambda: exchanged("nccl", EXPERTS, "moe", "attn"),
+        "exchange, all in one place": lambda: exchanged(
+            "copy", EXPERTS, "sigmoid", EXCHANGING, make=build_lopsided),
+        "exchange, a capacity": lambda: exchanged(
+            "copy", EXPERTS, "padded", "attn,moe_router"),
+        "exchange, dropped": lambda: exchanged(
+            "copy", EXPERTS, "moe", "attn,moe_router",
+            moe_expert_capacity_factor=0.5),
+        **{f"exchange, captured, {granularity}": lambda granularity=granularity:
+           trained(EXPERTS, "padded", "", attach={
+               "exchange": "copy", **({} if granularity == "layer" else {
+                   "granularity": granularity})})
+           for granularity in ("layer", "chunk")},
+        "exchange, more room": lambda: exchanged(
+            "copy", EXPERTS, "moe", "attn", room=64),
+        "exchange, not reached": not_reached},
+    "exchange, too little room": {
+        "exchange, too little room": lambda: ended(
+            EXPERTS, "moe", EXCHANGING, shrinks=True,
+            attach={"exchange": "copy"})},
+    "exchange, overlap": {
+        **{f"exchange, overlap, {scope}": lambda scope=scope: exchanged(
+            "copy", EXPERTS, "moe", scope, **OVERLAP)
+           for scope in ("attn", "attn,moe_router", EXCHANGING)},
+        "exchange, overlap of shared experts": lambda: exchanged(
+            "copy", EXPERTS, "shared", EXCHANGING, **OVERLAP),
+        "exchange, overlap, delayed weights": lambda: exchanged(
+            "auto", EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
+            delay_wgrad_compute=True, **OVERLAP),
+        "exchange, order auto": lambda: exchanged(
+            "auto", EXPERTS, "moe", EXCHANGING, [3, 4] * 3, graphs=3,
+            wrap=late, delay_wgrad_compute=True, order="auto", **OVERLAP)},
+    "exchange, four": {
+        "exchange, all at once": lambda: all_at_once(exchange="auto"),
+        "exchange of four": lambda: exchanged(
+            "copy", FOUR_EXPERTS, "moe", EXCHANGING),
+        "exchange, interleaved": lambda: exchanged(
+            "auto", {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6, 4],
+            **OVERLAP)},
+    "killed, exchange": {"killed, exchange": lambda: ended(
+        EXPERTS, "moe", EXCHANGING, dies=True, attach={"exchange": "copy"})},
     "killed": {"killed": lambda: ended(
         {**PIPELINE, **TENSOR}, "dense", "", data=Killed, **TENSOR)},
     "killed, interleaved": {"killed, interleaved": lambda: ended(

@@ -54,8 +54,9 @@ class Row:
 
     name: str
     kind: str
-    # scope:WORDS for another scope than the kind's, scope@auto for exchanges in
-    # the order of attach(overlap="auto").
+    # scope:WORDS for another scope than the kind's; scope@auto for exchanges in
+    # the order of attach(overlap="auto"), scope@exchange for tokens by
+    # attach(exchange="auto"), scope@auto,copy for both, by copies.
     modes: tuple
     ways: dict = field(default_factory=dict)  # fields of Shape
     base: str = ""  # another row, whose eager one it is to be faster than
@@ -76,13 +77,15 @@ def _rows() -> list[Row]:
     four = dict(pipeline=4)
     experts = dict(ranks_of_experts=2)
     overlap = dict(**experts, overlap=True)
-    subsets = ("te", "scope", "scope@auto", "scope:attn",
+    ours = ("scope@exchange", "scope@auto,exchange")
+    subsets = ("te", "scope", "scope@auto", *ours, "scope:attn",
                "scope:attn,moe_router")
-    ordered = ("te", "scope", "scope@auto")
+    ordered = ("te", "scope", "scope@auto", *ours)
+    parts = (*_PARTS, "scope@exchange")
     return [
         Row("PP2", "dense", _WHOLE, two),
         Row("PP2 VPP2", "dense", _WHOLE, dict(**two, chunks=2)),
-        Row("EP2", "moe", _PARTS, experts),
+        Row("EP2", "moe", parts, experts),
         Row("EP2 overlap", "moe", subsets, overlap, "EP2"),
         Row("TP2 SP", "dense", _WHOLE, dict(tensor=2)),
         Row("DP2 overlap", "dense", _WHOLE, dict(reduces=True)),
@@ -95,10 +98,11 @@ def _rows() -> list[Row]:
         Row("PP2 MLA MoE", "mla_moe", _PARTS, two),
         Row("PP2 VPP2 MoE", "moe", _PARTS, dict(**two, chunks=2)),
         Row("EP2 capacity", "moe_pad", ("te", "layer", "chunk"), experts),
-        Row("EP2 MLA", "mla_moe", _PARTS, experts),
+        Row("EP2 MLA", "mla_moe", parts, experts),
         Row("EP2 MLA overlap", "mla_moe", ordered, overlap, "EP2 MLA"),
         # Four ranks.
-        Row("PP2 VPP2 EP2", "moe", _PARTS,
+        Row("EP4", "moe", parts, dict(ranks_of_experts=4)),
+        Row("PP2 VPP2 EP2", "moe", parts,
             dict(**two, chunks=2, **experts)),
         Row("PP2 VPP2 EP2 overlap", "moe", subsets,
             dict(**two, chunks=2, **overlap), "PP2 VPP2 EP2"),
@@ -207,9 +211,16 @@ def loop(run: common.Run, training, args, world, text) -> None:
     common.ended(training, run, world)
 
 
+def options_of(words: str) -> dict:
+    """Of attach()."""
+    each = {"exchange": "auto"}
+    return {"overlap" if word in ("off", "fixed", "auto") else "exchange":
+            each.get(word, word) for word in words.split(",") if word}
+
+
 def train(run: common.Run, args, row: Row, world, text) -> None:
     mode, _, scope = run.name.partition(":")
-    mode, _, order = mode.partition("@")
+    mode, _, words = mode.partition("@")
     shape = shape_of(args, row)
     if scope:
         shape = dataclasses.replace(shape, scope=scope)
@@ -220,7 +231,7 @@ def train(run: common.Run, args, row: Row, world, text) -> None:
         torch.cuda.reset_peak_memory_stats(world.device)
     training = megatron.Megatron(
         shape, mode, world.device, number=args.seed, rate=args.rate,
-        **({"overlap": order} if order else {}))
+        **options_of(words))
     try:
         if mode in megatron.HOOKED:
             training.graphs.make()
@@ -273,6 +284,7 @@ def said_of(args, run: common.Run, first: common.Run) -> dict:
     stats = {n: run.stats.get(n) for n in (
         "recordings", "replays", "eager_calls", "refused")}
     stats["order"] = run.stats.get("overlap")
+    stats["exchange"] = [x["kind"] for x in run.stats.get("exchange", ())]
     stats["slots"] = [c["slots"] for c in run.stats.get("chunks", ())]
     return {**found, **stats}
 
@@ -297,7 +309,7 @@ def together(each: list[dict], tokens: int) -> dict:
         "compared": [one["compared"] for one in each],
         **{n: [one[n] for one in each] for n in (
             "recordings", "replays", "eager_calls", "refused", "slots",
-            "order")}}
+            "order", "exchange")}}
 
 
 # ---- rows ------------------------------------------------------------------

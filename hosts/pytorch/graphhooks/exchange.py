@@ -47,8 +47,9 @@ class Exchange:
                  alone: bool = False, timeout: int | None = None):
         """``group``: a process group of torch.distributed; its ranks need
         gloo, by which they agree.
-        ``part_bytes``: the most that a rank sends to another one in a call.
-        Its window takes this twice for each rank.
+        ``part_bytes``: the most that a rank sends to another one in a call;
+        the largest of all ranks' counts.  A window takes it twice for each
+        rank.
         ``kind``: "copy" or "kernel", as gh_exchange_desc.kind; "nccl":
         torch.distributed's own all-to-all; "auto": copy where all ranks reach
         each other's memory, else torch.distributed's, with a warning that says
@@ -57,7 +58,7 @@ class Exchange:
         moves small parts by a kernel.
         ``timeout``: seconds after which a rank that does not come is named.
         GRAPHHOOKS_TIMEOUT wins.
-        All ranks give the same.  Blocks until all have come.  Raises
+        All ranks give the same kind.  Blocks until all have come.  Raises
         ``Error``, on all ranks.
         """
         if group is None:
@@ -67,9 +68,7 @@ class Exchange:
         if kind not in KINDS:
             raise Error(f"kind is {kind!r}; there are {', '.join(KINDS)}",
                         _abi.GH_ERR_CONFIG)
-        self._room = -(-whole("part_bytes", part_bytes, 1 << 48) // _ALIGNED
-                       * _ALIGNED)
-        self.part_bytes = part_bytes
+        self.part_bytes = whole("part_bytes", part_bytes, 1 << 48)
         self._alone = _abi.GH_EXCHANGE_ALONE if alone else 0
         self._circle = Circle(
             torch.distributed.get_process_group_ranks(group))
@@ -91,15 +90,13 @@ class Exchange:
     def _open(self, kind: str, timeout) -> None:
         self._circle.open(types.SimpleNamespace(options={"timeout": timeout}))
         said = self._circle.say([KINDS.index(kind), self.part_bytes])
-        for name, words, place in (("kind", KINDS, 0), ("part_bytes", None,
-                                                        1)):
-            for rank, theirs in enumerate(said):
-                one, other = (v[place] if words is None else words[v[place]]
-                              for v in (theirs, said[self.rank]))
-                if one != other:
-                    raise Error(f"{name} is {one} on rank {rank}, and {other} "
-                                f"on rank {self.rank}: make them equal",
-                                _abi.GH_ERR_CONFIG)
+        for rank, (theirs, _) in enumerate(said):
+            if KINDS[theirs] != kind:
+                raise Error(f"kind is {KINDS[theirs]} on rank {rank}, and "
+                            f"{kind} on rank {self.rank}: make them equal",
+                            _abi.GH_ERR_CONFIG)
+        self.part_bytes = max(most for _, most in said)
+        self._room = -(-self.part_bytes // _ALIGNED) * _ALIGNED
         if kind == "nccl":
             return
         failure = None

@@ -13,7 +13,7 @@ import torch
 
 from ..errors import Error
 from ..torch import attach as attach_torch
-from . import environment, names as megatron_names, order
+from . import environment, exchange, names as megatron_names, order
 from .chunk import Whole
 from .fp8 import Quantization
 from .gradients import add_in_graphs
@@ -48,6 +48,10 @@ def attach(model_chunks, config=None, scope=None, offload=None, **options):
     ``overlap``: "fixed" or "auto" where the config overlaps exchanges of
     experts: the library's order of forward and backward nodes in the place of
     Megatron's; "auto" by measured times, the same on all ranks.
+    ``exchange``: "auto", "copy" or "kernel" for the library's exchange in the
+    place of the token dispatcher's all-to-alls; "auto" where all ranks reach
+    each other's memory.  Its window has room for as many tokens as a rank has
+    in the first microbatch, or ``exchange_tokens``.
     ``options``: as graphhooks.attach; each chunk has a session of its own.
     With ``granularity="chunk"`` all layers of a chunk are one segment.
 
@@ -134,10 +138,16 @@ class Attached:
         self._quantization = None
         options = dict(options)
         word = options.pop("overlap", None)
-        self._order = None
+        way = [options.pop(n, None) for n in ("exchange",
+                                              "exchange_tokens")]
+        self._order = self._exchanges = None
         self.schedule = Schedule(names, config, len(chunks))
         self._notes += self.schedule.notes(options)
         try:
+            self._exchanges = exchange.of(names, config, *way, chunks,
+                                          self._settings.words)
+            if self._exchanges is not None and self._exchanges.note:
+                self._notes.append(self._exchanges.note)
             self._random = Generators(names)
             self._quantization = Quantization.of(config, self._settings)
             attach_one = self._attach_whole if whole else self._attach
@@ -251,11 +261,15 @@ class Attached:
                     total[key] = total.get(key, []) + value
         if self._order is not None:
             total["overlap"] = self._order.stats()
+        if self._exchanges is not None:
+            total["exchange"] = self._exchanges.stats()
         return {**total, "chunks": each, "schedule": self.schedule.slots}
 
     def explain(self) -> str:
         return "\n".join([*map(self._in_words, self.chunks),
-                          *filter(None, [str(self.schedule)]), *self._notes])
+                          *filter(None, [str(self.schedule),
+                                         str(self._exchanges or "")]),
+                          *self._notes])
 
     def _in_words(self, attached) -> str:
         """What the library says of segments, which it has as layers of any
@@ -328,6 +342,8 @@ class Attached:
             self._offloading.put_back()
         if self._order is not None:
             self._order.put_back()
+        if self._exchanges is not None:
+            self._exchanges.put_back()
         self._seams, self._hooks, self._offloading = [], [], None
         self._settings.put_back()
 

@@ -37,7 +37,8 @@ _NAMES = {
     "megatron.core": ("parallel_state",),
     "megatron.core.transformer.enums": ("CudaGraphModule",),
     "megatron.core.transformer.moe.token_dispatcher": (
-        "MoETokenDispatcher", "MoEAlltoAllTokenDispatcher"),
+        "MoETokenDispatcher", "MoEAlltoAllTokenDispatcher.token_dispatch",
+        "MoEAlltoAllTokenDispatcher.token_combine", "all_to_all"),
     "megatron.core.tensor_parallel.random": ("get_all_rng_states",),
     "megatron.core.parallel_state": (
         "get_tensor_model_parallel_group", "get_context_parallel_group",
