@@ -397,7 +397,26 @@ class NoisyBack(Block):
         return super().forward(Varies.apply(x))
 
 
-@pytest.mark.parametrize("make", [Noisy, NoisyBack])
+class Seldom(Noisy):
+    """It often comes in the same."""
+
+    def forward(self, x):
+        return Block.forward(self, x) \
+            + type(self).scale * (next(Noisy.runs) // 5)
+
+
+class VariesSeldom(Varies):
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (next(Noisy.runs) // 5)
+
+
+class SeldomBack(Block):
+    def forward(self, x):
+        return super().forward(VariesSeldom.apply(x))
+
+
+@pytest.mark.parametrize("make", [Noisy, NoisyBack, Seldom, SeldomBack])
 @pytest.mark.parametrize("grain", WHOLE)
 def test_eager_that_differs_from_itself_tells_nothing(blind, runs, make,
                                                       grain):

@@ -55,7 +55,9 @@ _NO_TIME, _NO_MEMORY = "no time", "no memory"
 # What a pass beside a replay has shown, from the best to the worst.
 _SAME, _DIFFERS, _NO_FIT, _FAILED = range(4)
 _ELSEWHERE = "something on another rank"
-_REPEATS = 2  # times that eager has to give the same before a graph is accused
+# Times that eager has to give the same before a graph is accused: kernels that
+# add up in any order, as attention's backward is by default, often agree.
+_REPEATS = 8
 
 
 def asked(options: dict) -> str:
@@ -343,8 +345,8 @@ class Verify:
         """Whether the module gives the same each time."""
         try:
             mine = apart.last(since)
-            others = [apart.repeat() for _ in range(_REPEATS)]
-            return all(_are_same(mine, other) for other in others)
+            return all(_are_same(mine, apart.repeat())
+                       for _ in range(_REPEATS))
         except Exception:  # it cannot, which tells nothing
             return False
 
@@ -409,16 +411,16 @@ class Verify:
 
     @staticmethod
     def _repeats_back(apart, grads, results) -> bool:
-        """Whether two more runs of the whole pass give the same."""
-        found = []
+        """Whether more runs of the whole pass give the same."""
+        def found():
+            other = apart.once_more()
+            outputs = [one.detach() for one in other.live]
+            other.differentiate(grads, alone=True)
+            return outputs + [one for *_, one in other.pairs(results)]
+
         try:
-            for _ in range(_REPEATS):
-                other = apart.once_more()
-                outputs = [one.detach() for one in other.live]
-                other.differentiate(grads, alone=True)
-                found.append(outputs + [one for *_, one
-                                        in other.pairs(results)])
-            return all(_are_same(found[0], other) for other in found[1:])
+            first = found()
+            return all(_are_same(first, found()) for _ in range(_REPEATS - 1))
         except Exception:  # it cannot, which tells nothing
             return False
 
