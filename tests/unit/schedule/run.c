@@ -1198,9 +1198,39 @@ static void test_host_memory_that_fails(void)
     end();
 }
 
+/* The same of a pair whose order is found by times. */
+static void test_host_memory_for_an_order(void)
+{
+    gh_overlap_pair pair = agreeing();
+    uint32_t n = 0, silent = 0;
+    gh_status status;
+    bool refused;
+
+    if (!begin("mmm", GH_OVERLAP_AUTO, 0)) {
+        return;
+    }
+    elapsed = long_exchanges;
+    asks_in(&pair);
+    pair.flags = GH_OVERLAP_FORWARD;
+    do {
+        err.text[0] = '\0';
+        host_memory_refuse(++n);
+        status = run(&pair);
+        refused = host_memory_asked() >= n;
+        silent += refused && (status != GH_ERR_NO_MEMORY ||
+                              strstr(err.text, "no memory") == NULL);
+    } while (refused && n < 100);
+    host_memory_refuse(0);
+    ok(n > 5 && n < 100, "an order by times has %u allocations", n - 1);
+    is_int(silent, 0, "where one fails, no order is run");
+    is_status(status, GH_OK, &err, "until there is memory");
+    end();
+}
+
 int main(void)
 {
     test_host_memory_that_fails();
+    test_host_memory_for_an_order();
     test_calls();
     test_late_flushes();
     test_off();
