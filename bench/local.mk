@@ -97,6 +97,7 @@ EXTRA_DIST += \
 	bench/results/h100x2/tokens.txt \
 	bench/results/h200/README.md \
 	bench/results/h200/banks.svg \
+	bench/results/h200/models.svg \
 	bench/results/h200/peers/table.md \
 	bench/results/h200/overlap.svg \
 	bench/results/h200/scale.svg \
@@ -132,4 +133,7 @@ figures: results bench/stages
 	    draw exchange_picture h200x2/exchange.json h200x2/exchange && \
 	    draw scale_picture h200/scale.json h200/scale && \
 	    draw picture h200/peers h200/step && draw picture h100/te h100/te
+	$(AM_V_GEN)python3 $(srcdir)/bench/models.py --picture \
+	    results/h200/models.json > results/models.new && \
+	    mv results/models.new $(srcdir)/bench/results/h200/models.svg
 .PHONY: figures pack-results
