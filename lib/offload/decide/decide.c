@@ -14,16 +14,19 @@
 
 #include <stdlib.h>
 
+/* What has no place comes last. */
+static uint64_t place_of(const void *group_p)
+{
+    const struct gh_group *group = *(struct gh_group *const *)group_p;
+
+    return group->placed ? group->commit_order : UINT64_MAX;
+}
+
 static int by_commit(const void *a, const void *b)
 {
-    const struct gh_group *one = *(struct gh_group *const *)a;
-    const struct gh_group *other = *(struct gh_group *const *)b;
+    const uint64_t one = place_of(a), other = place_of(b);
 
-    if (one->placed != other->placed) {
-        return one->placed ? -1 : 1;
-    }
-    return (one->commit_order > other->commit_order) -
-           (one->commit_order < other->commit_order);
+    return (one > other) - (one < other);
 }
 
 /* The most microbatches that had one group at once. */
