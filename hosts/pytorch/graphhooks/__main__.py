@@ -32,7 +32,7 @@ _LIBRARY = (
     "a path",
     "none",
     "The libgraphhooks.so.0 to load; unset, the wheel's own, else the "
-    "checkout's newest build, else what the loader finds.",
+    "checkout's newest build, else the prefix's, else what the loader finds.",
 )
 
 
