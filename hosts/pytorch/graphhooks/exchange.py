@@ -153,6 +153,7 @@ class Exchange:
         self._numbers = torch.arange(_COUNT, device=self._window.device)
         self._reached = pinned.allocate(8).view(torch.int64)
         self._reached.zero_()
+        self._idle = torch.cuda.Stream()
         self._watcher = threading.Thread(target=self._watch, daemon=True,
                                          name="graphhooks exchange")
         self._watcher.start()
@@ -276,38 +277,44 @@ class Exchange:
         if not self._handle:
             stream.synchronize()
             return
+        event, end = stream.record_event(), self._seconds - self._half
+        end += time.monotonic()
+        while not event.query() and time.monotonic() < end:
+            time.sleep(1e-4)
+        self._check(*self._wait_for(stream.cuda_stream))
+
+    def _wait_for(self, stream) -> tuple:
         error = _abi.gh_error()
         with self._lock:
-            status = self._api.exchange_wait(self._handle, stream.cuda_stream,
-                                             ctypes.byref(error))
-        self._check(status, error)
+            status = _abi.GH_OK if self._closing.is_set() else \
+                self._api.exchange_wait(self._handle, stream,
+                                        ctypes.byref(error))
+        return status, error
 
     def _watch(self) -> None:
         """A host may wait for the device, where that waits for a rank: another
-        thread sees that no call ends, and has the library let go.  The next
-        call then says why."""
+        thread sees that no call ends, and has the library let go.  It also
+        sees that another rank has done so, whose parts are none any more.  The
+        next call then says why."""
         half = self._seconds - self._half or 0.5
         since = reached = None
         while not self._closing.wait(min(half / 10, 0.5)):
             before, reached = reached, self._reached.item()
-            if reached == self._calls % _COUNT or not self._calls:
+            ended = reached == self._calls % _COUNT or not self._calls
+            waits = []  # for whom; the default stream is 0
+            if before != reached:
+                waits = [self._idle.cuda_stream]
+            if ended:
                 since = None
             elif since is None or before != reached:
                 since = time.monotonic()
             elif time.monotonic() - since > half:
-                since = None
-                if not self._ask():
+                since, waits = None, [self._began]
+            for stream in waits:
+                status, error = self._wait_for(stream)
+                if status == _abi.GH_ERR_RANKS:
+                    log.error("%s", self._in_words(error))
                     return
-
-    def _ask(self) -> bool:
-        error = _abi.gh_error()
-        with self._lock:
-            status = _abi.GH_OK if self._closing.is_set() else \
-                self._api.exchange_wait(self._handle, self._began,
-                                        ctypes.byref(error))
-        if status == _abi.GH_ERR_RANKS:
-            log.error("%s", self._in_words(error))
-        return status != _abi.GH_ERR_RANKS
 
     # ---- numbers, and an end --------------------------------------------
 

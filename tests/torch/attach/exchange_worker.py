@@ -183,6 +183,26 @@ def ended(how) -> dict:
     return {**found, "closed": time.monotonic() - began}
 
 
+def given_up() -> dict:
+    """The first rank waits for too long for the last one, and the one between
+    them came later."""
+    x = Exchange(part_bytes=MOST)
+    values = torch.ones(x.size)
+    x.all_to_all(values)
+    time.sleep((0, SECONDS / 2, SECONDS + 1)[x.rank])
+    found = {}
+    try:
+        x.all_to_all(values)
+        time.sleep(1.5)
+        began = time.monotonic()
+        x.all_to_all(values)
+    except Error as error:
+        found = {"said": str(error), "name": error.name,
+                 "after": time.monotonic() - began if x.rank else 0}
+    x.close()
+    return found
+
+
 def dies(x) -> None:
     os._exit(0)
 
@@ -200,6 +220,7 @@ CASES = {
     "other kinds": lambda: refused(lambda: Exchange(
         part_bytes=MOST, kind=["auto", "nccl"][dist.get_rank() % 2])),
     "other sizes": other_sizes,
+    "a rank gives up": given_up,
     "a rank ends": lambda: ended(dies),
 }
 

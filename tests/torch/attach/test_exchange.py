@@ -97,6 +97,17 @@ def test_four_ranks(ranks):
         check_too_large(each["too large"]["said"])
 
 
+def test_a_rank_that_has_given_up_is_named(ranks):
+    """What it has sent since is no part."""
+    (first, *others), _ = ranks(3, "a rank gives up")
+    assert "no part has come from rank 2 in 6 s" \
+        in first["a rank gives up"]["said"]
+    for each in others:
+        found = each["a rank gives up"]
+        assert "rank 0 has given the exchange up" in found["said"]
+        assert found["after"] < 1
+
+
 def test_a_rank_that_ends_is_named_in_time(ranks):
     """While the host waits for the device."""
     found, _ = ranks(3, "a rank ends", lost=1)
