@@ -618,6 +618,24 @@ static void test_a_copy_back_that_fails(void)
     end();
 }
 
+static void test_a_release_that_fails(void)
+{
+    begin_profiled(NULL);
+    save(0, 0);
+    commit(0, 0);
+    load(0, 0);
+    n_fallible = 0;
+    fails_at = 1;
+    is_status(release(0, 0), GH_ERR_DEVICE, &err,
+              "a release that cannot be marked fails");
+    fails_at = 0;
+    is_int(instance(0, 0)->state, GH_INSTANCE_READING,
+           "and the group is read on");
+    ok(release(0, 0) == GH_OK && instance(0, 0)->state == GH_INSTANCE_IDLE,
+       "until it is repeated");
+    end();
+}
+
 /* What was read last makes room for what is read next. */
 static void test_ahead_at_a_release(void)
 {
@@ -903,6 +921,9 @@ static gh_status one_flight(uint32_t microbatch)
         status = commit(0, microbatch);
     }
     if (status == GH_OK) {
+        status = gh_offload_flush(o, &err);
+    }
+    if (status == GH_OK) {
         status = load(0, microbatch);
     }
     return status == GH_OK ? release(0, microbatch) : status;
@@ -934,6 +955,38 @@ static void test_host_memory_that_fails(void)
            microbatch, n - 1);
         is_int(wrong, 0,
                "where one fails, that is said, and the next flight is whole");
+    }
+}
+
+/* So does each call of the device: the flight fails, or the host waits. */
+static void test_calls_that_fail(void)
+{
+    struct gh_offload_options options = usual();
+
+    for (int delay = 0; delay < 2; delay++) {
+        uint32_t n = 0, silent = 0, broken = 0;
+        bool reached;
+
+        options.delay = delay != 0;
+        do {
+            gh_status status;
+
+            begin_profiled(&options);
+            n_fallible = 0;
+            fails_at = ++n;
+            status = one_flight(0);
+            reached = n_fallible >= n;
+            fails_at = 0;
+            silent += reached && status == GH_OK &&
+                      strstr(called(), "sync") == NULL;
+            gh_offload_end_step(o, &err);
+            broken += one_flight(1) != GH_OK;
+            end();
+        } while (reached && n < 100);
+        ok(n > 8 && n < 100, "a flight%s has %u calls",
+           delay ? " whose commit is delayed" : "", n - 1);
+        is_int(silent, 0, "where one fails, that is said or waited for");
+        is_int(broken, 0, "and the next flight is whole");
     }
 }
 
@@ -977,6 +1030,8 @@ int main(void)
     test_microbatches_without_a_slot();
     test_behind_an_exchange();
     test_far_ahead();
+    test_calls_that_fail();
+    test_a_release_that_fails();
     test_the_order_of_a_profile();
     test_calls_out_of_turn();
     test_declared_groups();

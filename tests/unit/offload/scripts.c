@@ -272,6 +272,19 @@ static void test_other_tensors_of_the_hosts_own(void)
        "which are named: %s", err.text);
     is_status(load(0, 0), GH_OK, &err, "and what was saved is loaded");
     end();
+    begin_profiled(NULL);
+    tensors[0] = (gh_offload_tensor){ own_memory, 512 };
+    tensors[1] = (gh_offload_tensor){ own_memory + 512, 300 };
+    group.n_tensors = 2;
+    group.flags = GH_OFFLOAD_OWN;
+    gh_offload_save_eager(o, &where, &group, &err);
+    gh_offload_commit_eager(o, &where, &group, &err);
+    tensors[1].bytes = 301;
+    is_status(gh_offload_load_eager(o, &where, &group, &err), GH_ERR_INVALID,
+              &err, "of two tensors the second is another");
+    ok(strstr(err.text, "tensors[1] has 301 bytes, and had 300") != NULL,
+       "which is the one that is named: %s", err.text);
+    end();
 }
 
 static void test_a_commit_of_another_pass(void)
