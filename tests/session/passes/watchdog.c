@@ -106,10 +106,10 @@ static bool hangs(FILE *file, const char *words, double seconds)
 static void test_a_replay_that_hangs_is_named(FILE *file)
 {
     static const char *const on[] = { "GRAPHHOOKS_WATCHDOG=1",
-                                      "GRAPHHOOKS_TIMEOUT=1", NULL };
-    static const char *const off[] = { "GRAPHHOOKS_TIMEOUT=1", NULL };
+                                      "GRAPHHOOKS_TIMEOUT=2", NULL };
+    static const char *const off[] = { "GRAPHHOOKS_TIMEOUT=2", NULL };
     const char *name = "step 3, layer 0 attn..mlp forward, microbatch 0: this "
-                       "replay has not ended in 1 s (GRAPHHOOKS_TIMEOUT), and "
+                       "replay has not ended in 2 s (GRAPHHOOKS_TIMEOUT), and "
                        "3 more wait behind it";
     const gh_ranks ranks = { .struct_size = sizeof(ranks),
                              .size = 2,
@@ -121,7 +121,7 @@ static void test_a_replay_that_hangs_is_named(FILE *file)
     if (!trained(on, NULL)) {
         return;
     }
-    ok(!hears(file, "has not ended", 1.5), "replays that end are not named");
+    ok(!hears(file, "has not ended", 2.5), "replays that end are not named");
     ok(hangs(file, name, 20), "the first that does not is named: %s", told);
     at = strstr(told, "has not ended");
     ok(at != NULL && strstr(at + 1, "has not ended") == NULL,
@@ -134,7 +134,7 @@ static void test_a_replay_that_hangs_is_named(FILE *file)
     rewind(file);
     ok(ftruncate(fileno(file), 0) == 0, "what was told is forgotten");
     if (trained(off, NULL)) {
-        ok(!hangs(file, "has not ended", 2.5), "without the option none is");
+        ok(!hangs(file, "has not ended", 4), "without the option none is");
         toy_close(&toy);
     }
     rewind(file);
