@@ -24,6 +24,7 @@ uint32_t most_in_a_call;
 bool batches, no_memory, no_pinned, ends_at_once, is_capturing;
 int64_t memory_out, blocks_out, events_out;
 double now_ns;
+uint32_t asked_blocks;
 
 static uint32_t n_events, n_blocks;
 static uint64_t passes;
@@ -369,7 +370,7 @@ gh_status gh_pinned_ask(const struct gh_pinned *pinned, uint64_t bytes,
 {
     (void)pinned;
     (void)bytes;
-    (void)n;
+    asked_blocks = n;
     return no_pinned ? gh_fail(error, GH_ERR_NO_MEMORY, "no pinned memory")
                      : GH_OK;
 }

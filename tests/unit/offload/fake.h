@@ -40,6 +40,7 @@ extern bool batches, no_memory, no_pinned;
 extern int64_t memory_out, blocks_out, events_out; /* that are not given back */
 extern double now_ns;     /* of the device: an event has it when recorded */
 extern bool ends_at_once; /* an event has ended when it was recorded */
+extern uint32_t asked_blocks; /* of pinned memory, the last time */
 extern bool is_capturing; /* the host is, on each stream */
 
 /* What was called since, as one line; the next begins anew. */

@@ -633,6 +633,9 @@ static void test_a_release_that_fails(void)
            "and the group is read on");
     ok(release(0, 0) == GH_OK && instance(0, 0)->state == GH_INSTANCE_IDLE,
        "until it is repeated");
+    ok(instance(0, 0)->back == NULL && instance(0, 0)->block == NULL &&
+           o->table.classes[0]->back.buffers[0]->holder == NULL,
+       "and has neither its buffer nor its block");
     end();
 }
 

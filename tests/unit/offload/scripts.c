@@ -159,6 +159,19 @@ static void test_what_a_graph_knows(void)
     end_script();
 }
 
+/* A graph of two groups has a block for each at once. */
+static void test_pinned_memory_for_two(void)
+{
+    begin_profiled(NULL);
+    ok(record_save(0, BYTES) == GH_OK && record_commit(0) == GH_OK,
+       "a graph saves a group");
+    is_int(asked_blocks, 1, "for which it asks for a block");
+    ok(record_save(1, BYTES) == GH_OK && record_commit(1) == GH_OK,
+       "and another");
+    is_int(asked_blocks, 2, "for which it asks for two");
+    end_script();
+}
+
 /* Without pinned memory the first graph settles that the group stays. */
 static void test_without_pinned_memory(void)
 {
@@ -413,6 +426,7 @@ int main(void)
     test_memory_for_the_largest_bank();
     test_memory_that_a_graph_reads();
     test_what_a_graph_knows();
+    test_pinned_memory_for_two();
     test_other_tensors_of_the_hosts_own();
     test_a_commit_of_another_pass();
     test_without_pinned_memory();
