@@ -383,6 +383,9 @@ static void test_evict(void)
     record(bank, 0, 0, 90);
     is_int((long long)lent, 140, "who takes them");
     is_int(bank->bytes, 100, "and is counted");
+    pack(bank, 1, 1, 40);
+    is_int((long long)lent, 140, "offsets have the block that they had");
+    is_int(bank->bytes, 140, "which counts, too");
     ended[0] = ended[1] = true;
     gh_retired_poll(&banks.retired, &memory);
     is_int(n_execs, 1, "graphs that have ended are destroyed");
@@ -516,6 +519,8 @@ static void test_graphs_of_the_host(void)
     is_int(n_waits, 2, "and a host's graph before it is destroyed");
     is_int(bank->bytes, 0, "then the bank holds nothing");
     is_int((long long)lent, 0, "and all is given back");
+    gh_banks_admit(&banks, banks.all[0], &err);
+    record(banks.all[0], 1, 0, 0);
     record_on(bank, 0, 0, 0, true);
     record(bank, 1, 0, 0);
     gh_banks_evict(&banks, bank, NULL, 0);

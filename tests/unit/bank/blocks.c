@@ -124,8 +124,25 @@ static void test_giving_back(void)
     gh_shelf_free(&shelf, &memory);
 }
 
+static void test_what_there_is(void)
+{
+    struct gh_block *a;
+
+    begin();
+    ok(!gh_shelf_has(&shelf, 0, 1), "an empty shelf has nothing");
+    a = take(0, 100, 100);
+    ok(gh_shelf_has(&shelf, 1, 100), "a block of one bank is there for another");
+    ok(!gh_shelf_has(&shelf, 0, 100), "and not for itself, which has it");
+    ok(!gh_shelf_has(&shelf, 1, 101), "nor for more than it holds");
+    gh_shelf_give_back(&shelf, &memory, 0, a, true);
+    ok(gh_shelf_has(&shelf, 0, 100), "until it is given back");
+    is_int(shelf.n, 1, "to ask takes nothing");
+    gh_shelf_free(&shelf, &memory);
+}
+
 int main(void)
 {
+    test_what_there_is();
     test_banks_share();
     test_what_fits_finds_a_place();
     test_wishes();
