@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "base/clock.h"
+#include "base/setting.h"
 #include "capture/abandon.h"
 #include "capture/agree.h"
 #include "capture/aux.h"
@@ -88,6 +89,46 @@ gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *words,
         changes(all + (size_t)OTHER * n, n);
     }
     *all_p = all;
+    return GH_OK;
+}
+
+gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
+                       const char *of, uint32_t seconds, struct gh_gate *gate,
+                       const struct gh_log *log, struct gh_comm **comm_p,
+                       gh_error *error)
+{
+    (void)dev;
+    (void)ranks;
+    (void)of;
+    (void)seconds;
+    (void)gate;
+    (void)log;
+    (void)error;
+    *comm_p = &ours;
+    return GH_OK;
+}
+
+void gh_comm_close(struct gh_comm *comm, struct gh_comm_parting *parting)
+{
+    (void)parting;
+    note("close%c ", comm->letter);
+}
+
+bool gh_comm_has_threads(const struct gh_comm *comm)
+{
+    (void)comm;
+    return false;
+}
+
+gh_status gh_comm_check_numbers(uint32_t n, const uint64_t *words,
+                                uint32_t stride, const char *what,
+                                gh_error *error)
+{
+    (void)n;
+    (void)words;
+    (void)stride;
+    (void)what;
+    (void)error;
     return GH_OK;
 }
 
@@ -909,9 +950,55 @@ static void test_leaving(void)
        "and it is said what this rank does: %s", said);
 }
 
+static void change_the_last(uint64_t *theirs, uint32_t n)
+{
+    if (n == 3) {
+        theirs[2]++;
+    }
+}
+
+/* More options than ranks can compare at once. */
+static void test_settings(void)
+{
+    enum { SETTINGS = GH_COMM_WORDS + 3 };
+    static struct gh_setting settings[SETTINGS];
+    struct gh_bank *banks[] = { NULL, NULL, &bank };
+    const gh_ranks ranks = { .struct_size = sizeof(ranks),
+                             .bank = 2,
+                             .size = N };
+
+    for (uint32_t i = 0; i < SETTINGS; i++) {
+        settings[i].name = i == SETTINGS - 1 ? "the last" : "another";
+        settings[i].word = i;
+        snprintf(settings[i].text, sizeof(settings[i].text), "%u", i);
+    }
+    for (int differ = 0; differ < 2; differ++) {
+        begin();
+        c.ranks.first = NULL;
+        bank.comm = NULL;
+        c.banks.all = banks;
+        c.banks.n = 3;
+        c.options.settings = settings;
+        c.options.n_settings = SETTINGS;
+        changes = differ ? change_the_last : NULL;
+        is_status(gh_ranks_open(&c, &ranks, &err),
+                  differ ? GH_ERR_CONFIG : GH_OK, &err,
+                  "ranks with %s options", differ ? "other" : "equal");
+        is_str(calls,
+               differ ? "gathera8 gathera24 gathera3 gathera6 closea "
+                      : "gathera8 gathera24 gathera3 ",
+               "all of which are compared");
+        ok(differ ? bank.comm == NULL : bank.comm == &ours,
+           "share a bank if none differs");
+    }
+    ok(strncmp(err.text, "the last is ", 12) == 0,
+       "and else the one that does is named: %s", err.text);
+}
+
 int main(void)
 {
     if (make_plan()) {
+        test_settings();
         test_places();
         test_words();
         test_flags();
