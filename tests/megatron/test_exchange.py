@@ -31,8 +31,8 @@ def is_own(case: str) -> bool:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("exchange", 2, 11), ("exchange, overlap", 2, 6),
-    ("exchange, four", 4, 3)])
+    ("exchange", 2, 12), ("exchange, overlap", 2, 6),
+    ("exchange, four", 4, 4)])
 def test_bits_are_those_of_megatrons_own(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     assert len(found) == count

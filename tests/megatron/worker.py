@@ -453,6 +453,9 @@ CASES = {
                "exchange": "copy", **({} if granularity == "layer" else {
                    "granularity": granularity})})
            for granularity in ("layer", "chunk")},
+        "exchange beside shared experts": lambda: exchanged(
+            "auto", EXPERTS, "shared", "attn,moe_router",
+            moe_shared_expert_overlap=True),
         "exchange, more room": lambda: exchanged(
             "copy", EXPERTS, "moe", "attn", room=64),
         "exchange, not reached": not_reached},
@@ -474,6 +477,10 @@ CASES = {
             wrap=late, delay_wgrad_compute=True, order="auto", **OVERLAP)},
     "exchange, four": {
         "exchange, all at once": lambda: all_at_once(exchange="auto"),
+        "exchange, parts of a sequence": lambda: exchanged(
+            "copy", {**TENSOR, **EXPERTS, "expert_tensor_parallel_size": 1},
+            "moe", EXCHANGING, **TENSOR, sequence_parallel=True,
+            expert_tensor_parallel_size=1, wrap=finalized()),
         "exchange of four": lambda: exchanged(
             "copy", FOUR_EXPERTS, "moe", EXCHANGING),
         "exchange, interleaved": lambda: exchanged(
