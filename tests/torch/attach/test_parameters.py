@@ -320,6 +320,41 @@ def test_weights_that_change_hands(pair, grain, change, after):
     assert_renewed(run, in_flight=2)
 
 
+class Shifted(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x + 0.01)
+        return x
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_attached_anew_by_an_evaluation(pair, mode):
+    """With gradients that are still there, and are written afterwards."""
+    def train(run):
+        for _ in range(4):
+            run.step(2)
+            run.model.eval()
+            with mode():
+                run.loss()
+            run.model.train()
+            for p in run.model.parameters():
+                p.grad.mul_(0.5)
+        run.step(2, set_to_none=None)
+
+    pair(train, grain="chunk", model=Shifted, eager=["forward_only"],
+         apart="reads a tensor")
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_attached_in_a_mode(runs, mode):
+    run = runs()
+    run.grain = "layer"
+    with mode():
+        run.attach()
+    run.steps()
+    assert run.attached.stats()["replays"] > 0
+
+
 def assert_renewed(run, times=1, **how):
     """It was attached anew, and all replays again."""
     stats = run.attached.stats()

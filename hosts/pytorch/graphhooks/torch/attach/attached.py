@@ -14,6 +14,7 @@ import logging
 import os
 import weakref
 
+from torch import inference_mode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ... import _abi
@@ -87,6 +88,7 @@ class Attached(Owner):
         self._past: dict = {}  # counts of the sessions before this one
         self._attach(model, layers, **options)
 
+    @inference_mode(False)  # in which weights have no gradients
     def _attach(self, model, layers, *, parts=None, generators=(),
                 gradients="graph", graphs=True, packed=None, group=None,
                 eval=False, split_backward=False, suspends=False, **options):
@@ -306,6 +308,7 @@ class Attached(Owner):
                     pieces.of(site.module, self._known), why)
             self.notices.instead(segment.name, said + where)
 
+    @inference_mode(False)  # an evaluation may be the next to call
     def _renew(self) -> None:
         """Attached anew, as the layers are now.  Passes of before find an
         owner whose steps are over."""
