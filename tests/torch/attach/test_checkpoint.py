@@ -269,6 +269,26 @@ def test_where_a_call_adds_several_by_themselves(pair, grain, how):
          replays=not how, refused=torn, **how)
 
 
+@GIVEN
+@pytest.mark.parametrize("kind", ["halves", "looks", "after"])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_hooks_of_what_a_checkpoint_adds_are_called_as_often(pair, grain,
+                                                             kind, how):
+    """And never with nothing."""
+    def listen(run):
+        weight = run.model.layers[1].mlp.up.weight
+        if kind == "after":
+            weight.register_post_accumulate_grad_hook(
+                lambda p: run.note(p.grad))
+        elif kind == "looks":
+            weight.register_hook(run.note)
+        else:
+            weight.register_hook(lambda g: g * 0.5)
+
+    pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Once,
+         before=listen, **how)
+
+
 class Whole(Model):
     def run_layers(self, x):
         return checkpoint(super().run_layers, x, use_reentrant=False)

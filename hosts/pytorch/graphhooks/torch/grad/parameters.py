@@ -88,9 +88,10 @@ class Parameters:
         self.nested: frozenset = frozenset()
         self._handed: list = []  # of `returned`: where they are, and they
         self._torn: list = []  # of these, that got several in one call
+        self.ends: tuple = ()  # by which autograd comes for `returned`
         self._unheard: Words | None = None  # those without hooks
         self.sample: tuple = ()  # one leaf, for autograd to come by
-        self.behind: tuple = ()  # both, as they come after the inputs
+        self.behind: tuple = ()  # those and it, after the inputs
         self._node = None  # where its gradient would be added up
         self._mains = Mains()
         self.others: Others | None = None  # who adds to those of graphs
@@ -136,7 +137,10 @@ class Parameters:
         self._silence(nodes)
         self.sample = tuple(self.own[:1] or map(_leaf, self.silent[:1]))
         self._mains = Mains(self.all)
-        self.behind = self.returned + self.sample
+        # A hook is called where autograd comes by, with or without a gradient.
+        self.ends = tuple(_leaf(p) if p in nested else p
+                          for p in self.returned)
+        self.behind = self.ends + self.sample
         self._handed = [(i, p) for i, p in enumerate(self.returned)
                         if p in nested]
         self._torn = [p for _, p in self._handed if nested[p]]
@@ -227,7 +231,7 @@ class Parameters:
         """Whether the pass of autograd at hand adds gradients to `.grad`;
         autograd.grad() does not, nor backward(inputs=) of others."""
         if self._node is None:
-            return not self.returned or fate(self.returned) == ADDED
+            return not self.ends or fate(self.ends) == ADDED
         try:
             return will_run(self._node) or will_run(self._node_by_now())
         except RuntimeError as failure:  # that one's is what is asked for

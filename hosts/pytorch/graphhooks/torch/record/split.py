@@ -43,7 +43,7 @@ class Split:
     # ---- the first call --------------------------------------------------
 
     def back(self, instance, microbatch: int, grads):
-        asks_for_both = fate(self.segment.parameters.returned) == ADDED
+        asks_for_both = fate(self.segment.parameters.ends) == ADDED
         origin = instance.origin
         results = self.segment.run_back(instance, microbatch, grads)
         if instance.backward is None or origin is None or origin.is_eager:
