@@ -74,6 +74,24 @@ def test_around_a_layer(pair, grain, reentrant, preserve, dropout):
     assert anew == ("other random numbers" in run.attached.explain())
 
 
+class Inner(Block):
+    """Checkpoints within the one around it."""
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + checkpoint(self.mlp, self.norm2(x), use_reentrant=False)
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("preserve", [False, True])
+def test_around_a_checkpoint_that_sets_back(pair, grain, preserve):
+    """What the outer one lets the second run draw counts for both."""
+    run = pair(lambda r: r.steps(in_flight=2), grain=grain, eager=None,
+               make=lambda: Inner(0.1), model=around(False, preserve),
+               judge=grain == "part", replays=preserve)
+    assert preserve != ("other random numbers" in run.attached.explain())
+
+
 class Shakes(Block):
     """It draws from a generator that checkpointing does not set back."""
 

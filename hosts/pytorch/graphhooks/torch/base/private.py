@@ -77,6 +77,8 @@ try:
 
     # What saved tensors are given to: (pack, unpack), or None.
     from torch._C._autograd import (
+        _pop_saved_tensors_default_hooks as pop_saved_tensors_hooks,
+        _push_saved_tensors_default_hooks as push_saved_tensors_hooks,
         _saved_tensors_hooks_is_enabled as takes_saved_tensors_hooks,
         _top_saved_tensors_default_hooks as top_saved_tensors_hooks)
 

@@ -33,6 +33,17 @@ def hooks():
     return both and both[0]
 
 
+def hooks_around() -> list:
+    """What saved tensors would be given to without those."""
+    found = []
+    while (both := private.top_saved_tensors_hooks(True)) is not None:
+        found.append(both)
+        private.pop_saved_tensors_hooks()
+    for both in reversed(found):
+        private.push_saved_tensors_hooks(*both)
+    return [pack for pack, _ in found[1:]]
+
+
 def keeps_bits(hook) -> bool:
     """Whether hooks of saved tensors give back what they were given: those of
     torch's own save_on_cpu do; of others nobody knows."""

@@ -283,16 +283,12 @@ class Segment(WayBack):
         states = self.owner.captures.states()
         if again:
             self.owner.count("checkpoint")
-            replayed, then = region.look_up(hook)
-            if then is not None:
-                self.sets_back[region.kind] = then == states and \
-                    self.sets_back.get(region.kind, True)
-            if not replayed:
+            if not self._look_again(region, hook, states):
                 return site.run(*args, **kwargs)
             self.chain.hush(hook)
             with checkpoint.unheard():
                 return site.run(*args, **kwargs)
-        why = self._why_twice(region)
+        why = self._why_twice(region, self._regions_around(states))
         if why is None:
             result = self._lead(site, args, kwargs)
             region.note(self.replayed, states)
@@ -301,18 +297,38 @@ class Segment(WayBack):
         region.note(False, states)
         return site.run(*args, **kwargs)
 
-    def _why_twice(self, region) -> str | None:
+    def _look_again(self, region, hook, states) -> bool:
+        """At the second run of a call: whether the first was a replay."""
+        replayed, then = region.look_up(hook)
+        if then is not None:
+            self.sets_back[region.kind] = then == states and \
+                self.sets_back.get(region.kind, True)
+        return replayed
+
+    def _regions_around(self, states) -> list:
+        """Those of checkpoints around the innermost one, which run first."""
+        found = []
+        for hook in checkpoint.hooks_around():
+            region, again = checkpoint.region(hook)
+            if again:
+                self._look_again(region, hook, states)
+            elif region is not None:
+                region.note(False, states)
+                found.append(region)
+        return found
+
+    def _why_twice(self, region, around) -> str | None:
         """Why both runs of a checkpointed piece have to be eager ones."""
         if self.writes or checkpoint.is_selective():
             return ("checkpointing runs it twice, and it writes buffers, or a "
                     "mode keeps some results, as selective checkpointing does")
-        sets_back = self.sets_back.get(region.kind)
-        if sets_back is False:
+        known = [self.sets_back.get(r.kind) for r in (region, *around)]
+        if False in known:
             return ("checkpointing runs it twice, and the second run begins "
                     "with other random numbers than the first: let it set "
                     "all generators back, as preserve_rng_state=True does for "
                     "torch's own, and Megatron's checkpoint for its tracker's")
-        if sets_back is None and self.draws is not None:
+        if None in known and self.draws is not None:
             return ("checkpointing is new around it, and one eager run shows "
                     "whether it sets random numbers back")
         return None
