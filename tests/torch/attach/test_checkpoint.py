@@ -74,6 +74,15 @@ def test_around_a_layer(pair, grain, reentrant, preserve, dropout):
     assert anew == ("other random numbers" in run.attached.explain())
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_around_the_layers_of_a_chunk_that_evaluates(pair, dropout):
+    """The run without gradients is no evaluation."""
+    run = pair(lambda r: r.steps([1, 1, 2, 1, 1]), grain="chunk", eval=True,
+               make=lambda: Block(dropout), model=around(True), judge=False)
+    assert (dropout > 0) == ("draws for all its layers at once"
+                             in run.attached.explain())
+
+
 class Inner(Block):
     """Checkpoints within the one around it."""
 

@@ -132,6 +132,12 @@ class Evaluated(Called):
             owner.count("packed", self.name, owner.packed.why(self))
         elif not owner.packed.have_tried(self):
             owner.count("warmup")
+        elif len(self.sites) > 1 and self.draws \
+                and checkpoint.is_first_of_reentrant():
+            owner.count("checkpoint", self.name, "a graph draws for all its "
+                        "layers at once, and the checkpoint around each keeps "
+                        "where random numbers are at its own: "
+                        "use_reentrant=False, or granularity layer")
         else:
             return self._gather(args, kwargs)
         return None, None

@@ -18,6 +18,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 
 import torch
@@ -110,6 +111,20 @@ def without_states(draws):
         yield
     finally:
         _recording.draws = before
+
+
+_reentrant = torch.utils.checkpoint.CheckpointFunction.forward.__code__
+
+
+def is_first_of_reentrant() -> bool:
+    """Whether the call at hand is in the run of a reentrant checkpoint that
+    keeps nothing, by whoever has called; which is slow to see."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _reentrant:
+            return True
+        frame = frame.f_back
+    return False
 
 
 _NOTHING = object()
