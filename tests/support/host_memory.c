@@ -15,9 +15,9 @@
 /* Behind each block: what is written there was meant for no block.  The address
  * sanitizer has bounds of its own, and says who has written. */
 #if defined(__SANITIZE_ADDRESS__)
-#define GUARD 0u
+static const size_t guard;
 #else
-#define GUARD 64u
+static const size_t guard = 64;
 #endif
 #define PATTERN 0xA5
 
@@ -91,11 +91,11 @@ static struct place *swap(const void *block, void *was, void *is)
 
 static void *guarded(void *at, size_t bytes)
 {
-    struct place *place = at != NULL && GUARD != 0 ? swap(at, NULL, at) : NULL;
+    struct place *place = at != NULL && guard != 0 ? swap(at, NULL, at) : NULL;
 
     if (place != NULL) {
         place->bytes = bytes;
-        memset((char *)at + bytes, PATTERN, GUARD);
+        memset((char *)at + bytes, PATTERN, guard);
     }
     return at;
 }
@@ -104,13 +104,13 @@ static void *guarded(void *at, size_t bytes)
 static void check_guard(void *at)
 {
     const unsigned char *behind;
-    struct place *place = at != NULL && GUARD != 0 ? swap(at, at, at) : NULL;
+    struct place *place = at != NULL && guard != 0 ? swap(at, at, at) : NULL;
 
     if (place == NULL) {
         return;
     }
     behind = (const unsigned char *)at + place->bytes;
-    for (size_t i = 0; i < GUARD; i++) {
+    for (size_t i = 0; i < guard; i++) {
         if (behind[i] != PATTERN) {
             printf("Bail out! byte %zu behind a block of %zu was written\n", i,
                    place->bytes);
@@ -129,7 +129,7 @@ static void *counted(void *at)
 
 void *__wrap_malloc(size_t bytes)
 {
-    void *at = is_refused() ? NULL : __real_malloc(bytes + GUARD);
+    void *at = is_refused() ? NULL : __real_malloc(bytes + guard);
 
     return counted(guarded(at, bytes));
 }
@@ -139,10 +139,10 @@ void *__wrap_calloc(size_t n, size_t bytes)
     size_t all;
 
     if (is_refused() || __builtin_mul_overflow(n, bytes, &all) ||
-        all > SIZE_MAX - GUARD) {
+        all > SIZE_MAX - guard) {
         return NULL;
     }
-    return counted(guarded(__real_calloc(1, all + GUARD), all));
+    return counted(guarded(__real_calloc(1, all + guard), all));
 }
 
 void *__wrap_realloc(void *at, size_t bytes)
@@ -154,7 +154,7 @@ void *__wrap_realloc(void *at, size_t bytes)
         return NULL;
     }
     check_guard(at);
-    moved = guarded(__real_realloc(at, bytes + GUARD), bytes);
+    moved = guarded(__real_realloc(at, bytes + guard), bytes);
     return grows ? moved : counted(moved);
 }
 
