@@ -75,7 +75,7 @@ def test_bits_are_those_of_megatrons_own(tmp_path, cases, size, count):
 def test_a_rank_that_is_killed_in_an_exchange_is_named(tmp_path):
     one, = ran(tmp_path, "killed, exchange", 2, lost=1)["killed, exchange"]
     assert "no part has come from rank 1 in 6 s" in one["said"]
-    assert one["after"] < 12
+    assert one["after"] < 30
 
 
 def test_more_tokens_than_there_is_room_for_are_refused(tmp_path):
