@@ -47,6 +47,8 @@ libengine_la_SOURCES = \
 	hosts/engine/cli/report.c \
 	hosts/engine/cli/report.h \
 	hosts/engine/cli/report_json.c \
+	hosts/engine/step/bare.c \
+	hosts/engine/step/bare.h \
 	hosts/engine/step/borders.c \
 	hosts/engine/step/borders.h \
 	hosts/engine/step/embedding_head.c \

@@ -289,5 +289,6 @@ refused "chooses by documents; add --packed" --ranks 2 --cp 1,2
 refused "take an even one" --ranks 2 --cp-force 2 --seq 9
 refused "leave one out" --ranks 2 --cp-force 2 --lengths 8,16
 refused "leave out step" --ranks 2 --cp 1,2 --packed --compare eager,step
+refused "leave out bare" --ranks 2 --cp 1,2 --packed --compare eager,bare
 
 done_testing

@@ -105,6 +105,9 @@ train "two streams" -- --streams 2
 train "three streams, two in flight" -- --streams 3 --in-flight 2
 train "eight in flight, five streams" -- --streams 5 --in-flight 8
 train "the step as one graph" -- --compare eager,graph,step --streams 2
+train "each pass as a bare graph" -- --compare eager,bare,graph --streams 2
+train "each pass as a bare graph, default stream" -- --compare eager,bare \
+    --stream legacy
 train "the step on the legacy stream" -- --compare step,eager --stream legacy
 train "the same mode twice" -- --compare graph,graph
 
@@ -275,6 +278,8 @@ for scope in attn mlp; do
     is "$(value wgrad_replays)" 42 "$scope alone has delayed gradients"
 done
 train "later, on the legacy stream" -- --delay-wgrad 1 --stream legacy
+train "later, as bare graphs" -- --delay-wgrad 1 --streams 3 \
+    --compare eager,bare,graph
 train "later, on three streams" -- --delay-wgrad 1 --streams 3 \
     --compare eager,graph,step
 train "later, in a chunk" GRAPHHOOKS_GRANULARITY=chunk -- --delay-wgrad 3 \

@@ -55,7 +55,7 @@ refused 2 "for models of experts" --model hybrid --dense-layers 1
 refused 2 "from 0 to 511" --model moe --dense-layers -1
 refused 2 "leave out --dropless-host" --model moe --drop-and-pad \
     --dropless-host
-refused 2 "no graph of a step can hold" --model moe --dropless-host \
+refused 2 "no graph of mode step can hold" --model moe --dropless-host \
     --compare eager,step
 refused 2 "M mamba" --model hybrid --pattern Mx
 refused 2 "M mamba" --model hybrid --pattern ''
@@ -77,7 +77,7 @@ refused 2 "from 1 to 64" --in-flight 65
 refused 2 "from 0 to 63" --delay-wgrad -1
 refused 2 "from 0 to 63" --delay-wgrad 64
 refused 2 "68 microbatches would hold a slot" --in-flight 8 --delay-wgrad 60
-refused 2 "expects up to 12 of eager, graph, step, plain, graph+offload, .*, overlap+graph+offload+delay, with commas$" \
+refused 2 "expects up to 12 of eager, graph, step, plain, bare, graph+offload, .*, overlap+graph+offload+delay, with commas$" \
     --compare eager,fast
 refused 2 "with commas; did you mean graph?" --compare eager,grpah,step
 refused 2 "with commas$" --compare eager,,step

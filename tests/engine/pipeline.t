@@ -105,23 +105,26 @@ else
     for _ in 1 2; do skip "no python3 to read JSON with"; done
 fi
 
-# issued OPTION...: the kernels that a stage issues itself, in steps of replays:
-# after two steps of both stages.
+# issued MODE OPTION...: the kernels that a stage issues itself, in steps of
+# replays: after two steps of both stages, of the last of all modes.
 issued()
 {
+    compared=$1
+    modes=$(echo "$1" | tr ',' '\n' | wc -l)
+    shift
     # shellcheck disable=SC2086 # words
     SOFTCUDA_TRACE=1 GRAPHHOOKS_GRANULARITY=chunk timeout 60 \
-        "$builddir/gh-engine" $small --steps 4 --compare graph "$@" 2>&1 \
+        "$builddir/gh-engine" $small --steps 4 --compare "$compared" "$@" 2>&1 \
         > "$scratch/out" |
-        awk '/ adamw on/ { seen++ }
-            seen >= 4 && /^softcuda: run/ && !/ in graph / {
+        awk -v first=$((8 * modes - 4)) '/ adamw on/ { seen++ }
+            seen >= first && /^softcuda: run/ && !/ in graph / {
                 if ($4 !~ /^(copy|memset|event|send|receive|all)/) print $4
             }' | sort -u | tr '\n' ' '
 }
 [ "$driver" = soft ] && for how in "" "--vpp 2" "--model moe --drop-and-pad" \
     "--tied --model mla"; do
     # shellcheck disable=SC2086 # words
-    said=$(issued --pp 2 --layers 4 --microbatches 4 $how)
+    said=$(issued graph --pp 2 --layers 4 --microbatches 4 $how)
     [ "$said" = "adamw gh_copy_batch_8 optimizer_begin " ] ||
         [ "$said" = "adamw optimizer_begin " ]
     held=$?
@@ -132,13 +135,38 @@ done
 # Of dropless experts the last segment is eager, and has the head; the first one
 # has the embedding.
 [ "$driver" = soft ] && {
-    said=$(issued --layers 2 --model moe --ranks 2 --ep 2 --microbatches 4)
+    said=$(issued graph --layers 2 --model moe --ranks 2 --ep 2 --microbatches 4)
     [ -n "$said" ] && [ "${said##*embed*}" = "$said" ] &&
         [ "${said##*cross_entropy*}" = "" ]
     held=$?
     ok $held "the embedding is in a chunk's first graph, and the head in none"
     [ $held -eq 0 ] || diag "$said"
 }
+
+# The engine's own graphs of passes, which are captured in the steps that first
+# have as many microbatches.
+[ "$driver" = soft ] && for how in "" "--vpp 2" "--schedule zero-bubble"; do
+    # shellcheck disable=SC2086 # words
+    said=$(issued plain,bare --pp 2 --layers 4 --microbatches 4 $how)
+    [ "$said" = "adamw optimizer_begin " ]
+    held=$?
+    ok $held "bare $how: all passes are graphs"
+    [ $held -eq 0 ] || diag "$said"
+done
+floor=eager,bare,graph
+one --layers 5
+same "bare: 1f1b" GRAPHHOOKS_GRANULARITY=chunk -- --layers 5 --pp 2 \
+    --compare $floor
+same "bare: zero bubble" GRAPHHOOKS_GRANULARITY=chunk -- --layers 5 --pp 2 \
+    --schedule zero-bubble --compare $floor
+one --layers 5 --microbatches 4,6,8,2
+# Microbatches have other sets in some counts.
+same "bare: interleaved" GRAPHHOOKS_GRANULARITY=chunk -- --layers 5 --pp 2 \
+    --vpp 2 --group 4 --microbatches 4,6,8,2 --compare $floor
+one --layers 5 --microbatches 8,12,9 --model hybrid --lengths 8,4
+same "bare: dualpipev, several lengths" GRAPHHOOKS_GRANULARITY=chunk -- \
+    --layers 5 --pp 2 --schedule dualpipev --microbatches 8,12,9 \
+    --model hybrid --lengths 8,4 --compare $floor
 
 # ---- other schedules -------------------------------------------------------
 
@@ -355,6 +383,8 @@ refuses "--pp 2 does not divide 3 ranks" --pp 2 --ranks 3
 refuses "--ep 2 does not divide 1 ranks of a stage" --pp 2 --ranks 2 --ep 2 \
     --model moe
 refuses "--pp 2 and step in --compare" --pp 2 --compare eager,step
+refuses "--dropless-host waits for the device in every layer, which no graph of mode bare" \
+    --pp 2 --model moe --dropless-host --compare eager,bare
 refuses "--pp 2 and --streams" --pp 2 --streams 2
 refuses "--schedule zero-bubble reads again what the backward has let go" \
     --pp 2 --schedule zero-bubble --compare eager,graph+offload
@@ -418,6 +448,19 @@ trains GRAPHHOOKS_MAX_SLOTS=1 GRAPHHOOKS_LOG=off -- --layers 4 --pp 4
 [ $? -eq 0 ] && [ "$(numbers)" = "$alone" ] && [ "$(value busy)" -gt 0 ]
 ok $? "microbatches for which there is no slot run eagerly"
 
+# Where the engine's own capture fails, nothing else runs the pass.
+bad=
+for entry in cuStreamBeginCapture:3 cuStreamEndCapture:4 cuGraphUpload:2 \
+    cuGraphInstantiateWithFlags:5 cuGraphLaunch:7; do
+    # shellcheck disable=SC2086 # words
+    SOFTCUDA_UNWRITTEN=0 SOFTCUDA_FAIL=$entry timeout 20 \
+        "$builddir/gh-engine" $small --layers 4 --pp 2 --limit 3 \
+        --compare bare > "$scratch/out" 2> "$scratch/err"
+    [ $? -eq 3 ] && grep -q "bare mode: ${entry%:*} failed" "$scratch/err" ||
+        bad="$bad $entry($(grep '^gh-engine: rank' "$scratch/err"))"
+done
+empty "$bad" "where a capture of mode bare fails, it is named, and all end"
+
 # A stage that fails says where it was.  Another one may have been between two
 # steps; tests/engine/stages.c sees that it says for what it waits.
 bad=
@@ -438,22 +481,24 @@ empty "$bad" "where a stage fails, it says in which pass, and all end"
 drops()
 {
     waits=$1
-    shift
+    compared=$2
+    shift 2
     bad=
     for n in $(seq "$waits"); do
         # shellcheck disable=SC2086 # words
         SOFTCUDA_DROP_WAIT=$n timeout 60 "$builddir/gh-engine" $small \
-            --steps 1 --compare eager "$@" 2>&1 > "$scratch/out" |
+            --steps 1 --compare "$compared" "$@" 2>&1 > "$scratch/out" |
             grep -q '^softcuda: race' || bad="$bad $n"
     done
-    empty "$bad" "$*: each of $waits waits, dropped, is reported as a race"
+    empty "$bad" "$compared, $*: each of $waits waits, dropped, is reported as a race"
 }
 # Two for each message; and a stage waits until a gradient is sent whose place
 # it needs again, if nothing that it has received says so.
-drops 14 --layers 2 --pp 2 --microbatches 3
+drops 14 eager --layers 2 --pp 2 --microbatches 3
 if [ -z "${sanitize-}" ]; then
-    drops 27 --layers 3 --pp 3 --microbatches 3
-    drops 25 --layers 4 --pp 2 --vpp 2 --microbatches 2
+    drops 27 eager --layers 3 --pp 3 --microbatches 3
+    drops 25 eager --layers 4 --pp 2 --vpp 2 --microbatches 2
+    drops 14 bare --layers 2 --pp 2 --microbatches 3
 fi
 
 done_testing

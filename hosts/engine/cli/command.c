@@ -104,9 +104,9 @@ static const struct row table[] = {
     { "--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
       "legacy: everything on the default stream (own)" },
     { "--compare", KIND_MODES, 0, 0, 0, "MODE,...",
-      "eager, graph, step, plain, graph+offload, graph+offload+delay, overlap, "
-      "overlap+graph, overlap+graph+delay-wgrad, overlap+graph+offload+delay: "
-      "run each, compare (eager,graph)" },
+      "eager, graph, step, plain, bare, graph+offload, graph+offload+delay, "
+      "overlap, overlap+graph, overlap+graph+delay-wgrad, "
+      "overlap+graph+offload+delay: run each, compare (eager,graph)" },
     { "--offload", KIND_TEXT, RUN(offload), 0, 0, "MODULE,...",
       "what goes to the host in the modes with offload (all modules)" },
     { "--stash", KIND_STASH, 0, 0, 0, "N%|BYTES",
@@ -171,6 +171,7 @@ static const char *const mode_names[MODE_COUNT] = {
     "graph",
     "step",
     "plain",
+    "bare",
     "graph+offload",
     "graph+offload+delay",
     "overlap",
@@ -532,7 +533,7 @@ static bool is_mode(const char *word)
 static void describe_modes(const char *value, char *text, size_t text_bytes)
 {
     static const char *const list =
-        "eager, graph, step, plain, graph+offload, graph+offload+delay, "
+        "eager, graph, step, plain, bare, graph+offload, graph+offload+delay, "
         "overlap, overlap+graph, overlap+graph+delay-wgrad, "
         "overlap+graph+offload+delay";
     const char *at = value;

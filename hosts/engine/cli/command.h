@@ -65,6 +65,14 @@ static inline bool command_has_mode(const struct command *command,
     return false;
 }
 
+/* A mode whose graphs the engine captures itself; NULL: there is none. */
+static inline const char *command_captured(const struct command *command)
+{
+    return command_has_mode(command, MODE_STEP)   ? mode_name(MODE_STEP)
+           : command_has_mode(command, MODE_BARE) ? mode_name(MODE_BARE)
+                                                  : NULL;
+}
+
 /* Whether any mode hides exchanges. */
 static inline bool command_has_overlap(const struct command *command)
 {

@@ -137,11 +137,12 @@ static int check_experts(const struct command *command, char *text,
                  "--dropless-host");
         return -1;
     }
-    if (config_counts_on_host(config) && command_has_mode(command, MODE_STEP)) {
+    if (config_counts_on_host(config) && command_captured(command) != NULL) {
         snprintf(text, text_bytes,
                  "%s waits for the device in every layer, which "
-                 "no graph of a step can hold; take --compare eager,graph%s",
+                 "no graph of mode %s can hold; take --compare eager,graph%s",
                  config->dropless_host ? "--dropless-host" : "--ep",
+                 command_captured(command),
                  config->dropless_host ? "" : ", or --sync-free");
         return -1;
     }
@@ -229,10 +230,11 @@ static int check_cp(const struct command *command, char *text,
                  "--cp chooses by documents; add --packed, or --cp-force");
         return -1;
     }
-    if (command_has_mode(command, MODE_STEP) && !one_size) {
+    if (command_captured(command) != NULL && !one_size) {
         snprintf(text, text_bytes,
-                 "--cp changes from step to step, which no graph of a step can "
-                 "hold; leave out step, or add --cp-force");
+                 "--cp changes from step to step, which no graph of mode %s can "
+                 "hold; leave out %s, or add --cp-force",
+                 command_captured(command), command_captured(command));
         return -1;
     }
     return check_cp_sizes(options, text, text_bytes);

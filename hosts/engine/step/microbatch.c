@@ -5,35 +5,75 @@
  */
 #include "step/microbatch.h"
 
+#include "step/bare.h"
 #include "step/embedding_head.h"
 #include "step/passes.h"
 
-static int parts_of_forward(struct trainer *trainer, int microbatch)
+/* What a pass without the library launches: the parts, with the ends of the
+ * model that the chunk has. */
+static void issue_forward(struct trainer *trainer, int microbatch)
 {
-    struct flight *flight = &trainer->chunk->flights[microbatch];
-    const int last = trainer->chunk->model.n_parts - 1;
-    struct work work;
+    const struct work work = work_of(trainer, microbatch);
 
-    if (trainer->host != NULL) {
-        return passes_forward(trainer->host, microbatch);
+    if (trainer->chunk->model.embeds) {
+        embedding_head_before_forward(trainer, microbatch);
     }
-    if (trainer_lease(trainer, microbatch, stream_of(trainer, microbatch)) !=
-        0) {
-        return -1;
-    }
-    work = work_of(trainer, microbatch);
-    parts_forward(&work, 0, last,
+    parts_forward(&work, 0, trainer->chunk->model.n_parts - 1,
                   row_block(trainer, trainer->chunk->x, microbatch));
-    flight->out = set_part_out(flight->set, last);
+    if (trainer->chunk->model.heads) {
+        embedding_head_after_forward(trainer, microbatch);
+    }
+}
+
+static void issue_backward(struct trainer *trainer, int microbatch)
+{
+    const struct work work = work_of(trainer, microbatch);
+
+    if (trainer->chunk->model.heads) {
+        embedding_head_before_backward(trainer, microbatch);
+    }
+    parts_backward(&work, 0, trainer->chunk->model.n_parts - 1,
+                   trainer->chunk->model.delay_wgrad ? HALF_DGRAD : HALF_BOTH,
+                   row_block(trainer, trainer->chunk->x, microbatch),
+                   row_block(trainer, trainer->chunk->d_head, microbatch));
+    if (trainer->chunk->model.embeds) {
+        embedding_head_after_backward(trainer, microbatch,
+                                      set_part_gradient(work.set, 0));
+    }
+}
+
+static void issue_wgrad(struct trainer *trainer, int microbatch)
+{
+    struct work work = work_of(trainer, microbatch);
+
+    work.queue.stream = stream_of_wgrad(trainer);
+    parts_backward(&work, 0, trainer->chunk->model.n_parts - 1, HALF_WGRAD,
+                   row_block(trainer, trainer->chunk->x, microbatch),
+                   row_block(trainer, trainer->chunk->d_head, microbatch));
+}
+
+/* Runs a pass without the library: by its kernels, or by a graph of them. */
+static int run(struct trainer *trainer, enum bare_pass pass, int microbatch)
+{
+    static void (*const issue[BARE_PASSES])(struct trainer *, int) = {
+        [BARE_FORWARD] = issue_forward,
+        [BARE_BACKWARD] = issue_backward,
+        [BARE_WGRAD] = issue_wgrad,
+    };
+
+    if (trainer->bare != NULL) {
+        return bare_run(trainer->bare, pass, microbatch, issue[pass]);
+    }
+    issue[pass](trainer, microbatch);
     return 0;
 }
 
-int microbatch_forward(struct trainer *trainer, int microbatch)
+static int hosted_forward(struct trainer *trainer, int microbatch)
 {
     if (trainer_embeds_apart(trainer)) {
         embedding_head_before_forward(trainer, microbatch);
     }
-    if (parts_of_forward(trainer, microbatch) != 0) {
+    if (passes_forward(trainer->host, microbatch) != 0) {
         return -1;
     }
     if (trainer_heads_apart(trainer)) {
@@ -42,41 +82,58 @@ int microbatch_forward(struct trainer *trainer, int microbatch)
     return 0;
 }
 
-static int parts_of_backward(struct trainer *trainer, int microbatch,
-                             const float **dx_p)
+int microbatch_forward(struct trainer *trainer, int microbatch)
 {
-    const struct work work = work_of(trainer, microbatch);
-    const int last = trainer->chunk->model.n_parts - 1;
+    struct flight *flight = &trainer->chunk->flights[microbatch];
 
     if (trainer->host != NULL) {
-        return passes_backward(trainer->host, microbatch, dx_p);
+        return hosted_forward(trainer, microbatch);
     }
-    parts_backward(&work, 0, last,
-                   trainer->chunk->model.delay_wgrad ? HALF_DGRAD : HALF_BOTH,
-                   row_block(trainer, trainer->chunk->x, microbatch),
-                   row_block(trainer, trainer->chunk->d_head, microbatch));
-    *dx_p = set_part_gradient(work.set, 0);
+    if (trainer_lease(trainer, microbatch, stream_of(trainer, microbatch)) !=
+        0) {
+        return -1;
+    }
+    flight->out = set_part_out(flight->set, trainer->chunk->model.n_parts - 1);
+    return run(trainer, BARE_FORWARD, microbatch);
+}
+
+static int hosted_backward(struct trainer *trainer, int microbatch)
+{
+    struct flight *flight = &trainer->chunk->flights[microbatch];
+
+    if (trainer_heads_apart(trainer)) {
+        embedding_head_before_backward(trainer, microbatch);
+    }
+    if (passes_backward(trainer->host, microbatch, &flight->dx) != 0) {
+        return -1;
+    }
+    if (trainer_embeds_apart(trainer)) {
+        embedding_head_after_backward(trainer, microbatch, flight->dx);
+    }
     return 0;
+}
+
+static int backward(struct trainer *trainer, int microbatch)
+{
+    struct flight *flight = &trainer->chunk->flights[microbatch];
+
+    if (trainer->host != NULL) {
+        return hosted_backward(trainer, microbatch);
+    }
+    flight->dx = set_part_gradient(flight->set, 0);
+    return run(trainer, BARE_BACKWARD, microbatch);
 }
 
 int microbatch_backward(struct trainer *trainer, int microbatch)
 {
     const CUstream stream = stream_of(trainer, microbatch);
     struct flight *flight = &trainer->chunk->flights[microbatch];
-    const float *dx;
 
     if (microbatch > 0) {
         trainer_wait_done(trainer, stream, microbatch - 1);
     }
-    if (trainer_heads_apart(trainer)) {
-        embedding_head_before_backward(trainer, microbatch);
-    }
-    if (parts_of_backward(trainer, microbatch, &dx) != 0) {
+    if (backward(trainer, microbatch) != 0) {
         return -1;
-    }
-    flight->dx = dx;
-    if (trainer_embeds_apart(trainer)) {
-        embedding_head_after_backward(trainer, microbatch, dx);
     }
 
     DEVICE_CALL(trainer->dev, cuEventRecord, trainer->chunk->done[microbatch],
@@ -90,22 +147,16 @@ int microbatch_backward(struct trainer *trainer, int microbatch)
 int microbatch_wgrad(struct trainer *trainer, int microbatch)
 {
     struct flight *flight = &trainer->chunk->flights[microbatch];
-    struct work work = work_of(trainer, microbatch);
+    const CUstream stream = stream_of_wgrad(trainer);
 
-    work.queue.stream = stream_of_wgrad(trainer);
-    trainer_wait_done(trainer, work.queue.stream, microbatch);
-    if (trainer->host != NULL) {
-        if (passes_wgrad(trainer->host, microbatch) != 0) {
-            return -1;
-        }
-    } else {
-        parts_backward(&work, 0, trainer->chunk->model.n_parts - 1, HALF_WGRAD,
-                       row_block(trainer, trainer->chunk->x, microbatch),
-                       row_block(trainer, trainer->chunk->d_head, microbatch));
+    trainer_wait_done(trainer, stream, microbatch);
+    if ((trainer->host != NULL ? passes_wgrad(trainer->host, microbatch)
+                               : run(trainer, BARE_WGRAD, microbatch)) != 0) {
+        return -1;
     }
     if (trainer->wgrad != NULL) {
         DEVICE_CALL(trainer->dev, cuEventRecord,
-                    trainer->chunk->added[microbatch], work.queue.stream);
+                    trainer->chunk->added[microbatch], stream);
     }
     if (flight->pooled != NULL) {
         pool_return(flight->pooled, microbatch);

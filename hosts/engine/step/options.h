@@ -17,6 +17,7 @@ enum mode {
     MODE_GRAPH,
     MODE_STEP,
     MODE_PLAIN, /* as eager, but nothing is delayed */
+    MODE_BARE,  /* each pass is a graph that the engine captures */
     MODE_OFFLOAD,       /* as graph, and activations go to the host */
     MODE_OFFLOAD_DELAY, /* the same, copies after the next launch */
     /* pairs of microbatches, with hidden exchanges of tokens: */

@@ -5,6 +5,7 @@
  */
 #include "step/train.h"
 
+#include "step/bare.h"
 #include "step/exchanger.h"
 #include "step/host.h"
 #include "step/overlap.h"
@@ -461,6 +462,13 @@ int train(const struct options *options, struct device *dev,
             goto out;
         }
     }
+    if (mode == MODE_BARE) {
+        trainer.bare = bare_open(&trainer);
+        if (trainer.bare == NULL) {
+            explain(&trainer, error, error_bytes);
+            goto out;
+        }
+    }
     if (mode == MODE_STEP && step_graphs_init(&graphs, &trainer) != 0) {
         explain(&trainer, error, error_bytes);
         goto out;
@@ -485,6 +493,7 @@ out:
                                           freed */
     host_close(trainer.host);
     step_graphs_free(&graphs);
+    bare_close(trainer.bare);
     exchanger_close(&exchanger);
     pipeline_close(&trainer);
     trainer_free(&trainer);

@@ -16,6 +16,8 @@
  *             as one graph (step_graph.h): the floor that graphs can reach
  *     plain   as eager; where the others delay weights' gradients, the joint
  *             backward that they are compared with
+ *     bare    each pass captured by the engine itself (bare.h): the floor that
+ *             graphs of passes can reach
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -18,6 +18,7 @@ struct host;
 struct pipeline;
 struct exchanger;
 struct stasher;
+struct bare;
 
 /* A microbatch under way in a step. */
 struct flight {
@@ -81,6 +82,7 @@ struct trainer {
 
     struct pipeline *pipeline; /* NULL: there is one stage */
     struct host *host; /* in graph mode */
+    struct bare *bare; /* in bare mode */
     struct exchanger *exchanger; /* NULL: the engine itself exchanges */
     struct stasher *stasher; /* NULL: the sets keep all rows */
     bool stashes;     /* passes of the current step push rows and pop them */
