@@ -1,13 +1,15 @@
 #!/bin/sh
-# pipeline.sh - a step by stages: eager, and with graphs of chunks.
+# pipeline.sh - a step by stages: eager, with bare graphs, and with graphs of
+# chunks.
 #
 #     pipeline.sh OUTDIR [cuda|soft] [OPTION...]
 #
 # Runs gh-engine with a stage for each of $STAGES GPUs (2) under each schedule
 # and writes OUTDIR/pipeline_*.json.  First it prints how long stages should be
 # idle; then of each schedule the times of a step and of issuing it, with graphs
-# over eager, and the step over that of 1F1B, as measured and as the clock has
-# it.  OPTIONs, such as --processes and --nccl PATH, go to gh-engine.  Run it in
+# over eager, the step over that of the same passes as graphs which gh-engine
+# captures itself (mode bare), and over that of 1F1B, as measured and as the
+# clock has it.  OPTIONs, such as --processes and --nccl PATH, go to gh-engine.  Run it in
 # the build directory, or set ENGINE.
 #
 # SPDX-License-Identifier: Apache-2.0
@@ -32,7 +34,7 @@ stage()
     schedule=$1
     shift
     # shellcheck disable=SC2086 # words
-    engine "pipeline_$schedule" eager,graph "$steps" $sizes --pp "$stages" \
+    engine "pipeline_$schedule" eager,bare,graph "$steps" $sizes --pp "$stages" \
         --microbatches $((4 * stages)) --schedule "$schedule" "$@" \
         2> "$out/pipeline_$schedule.txt" || {
         cat "$out/pipeline_$schedule.txt" >&2
@@ -46,8 +48,8 @@ stage zero-bubble "$@"
 stage dualpipev "$@"
 
 # The times of the table at a run's end, and the idle share of its first line.
-printf '%-12s %10s %10s %10s %10s %10s\n' schedule 'step ms' 'over eager' \
-    'host' 'over 1f1b' predicted
+printf '%-12s %10s %10s %10s %10s %10s %10s\n' schedule 'step ms' \
+    'over eager' 'over bare' 'host' 'over 1f1b' predicted
 for schedule in 1f1b interleaved zero-bubble dualpipev; do
     cat "$out/pipeline_$schedule.txt"
 done | awk '
@@ -59,8 +61,10 @@ done | awk '
         idle = idle / 100
     }
     $1 == "eager" && NF > 5 { step = $4; host = $5 }
+    $1 == "bare" && NF > 5 { bare = $4 }
     $1 == "graph" && NF > 5 {
         if (!first) { first = $4; busy = 1 - idle }
-        printf "%-12s %10.3f %10.3f %10.3f %10.3f %10.3f\n", name, $4,
-            $4 / step, $5 / host, $4 / first, busy / (1 - idle)
+        printf "%-12s %10.3f %10.3f %10.3f %10.3f %10.3f %10.3f\n", name,
+            $4, $4 / step, $4 / bare, $5 / host, $4 / first,
+            busy / (1 - idle)
     }'
