@@ -78,12 +78,30 @@ def test_a_rank_that_is_killed_in_an_exchange_is_named(tmp_path):
     assert one["after"] < 30
 
 
-def test_more_tokens_than_there_is_room_for_are_refused(tmp_path):
-    case = "exchange, too little room"
-    for rank in ran(tmp_path, case, 2)[case]:
-        assert "more tokens than the first one had: attach with " \
-            "exchange_tokens=" in rank["said"], rank
-        assert rank["after"] < 5
+def test_more_tokens_than_there_is_room_for_go_by_torch(tmp_path):
+    """On one rank alone: there and back, as the other knows what comes."""
+    found = ran(tmp_path, "exchange, larger", 2)
+    assert len(found) == 6
+    for case, ranks in found.items():
+        assert not any("error" in rank for rank in ranks), "\n".join(
+            rank.get("error", "") for rank in ranks)
+        for rank in ranks:
+            assert rank["replays"] == rank["passes"] - rank["warmup"] > 0
+            each, = rank["exchange"]
+            assert each["calls"] == 2 * rank["own"]
+            if "there is room" in case:
+                assert each["large_parts"] == 0
+                assert "exchange_tokens=" not in rank["explained"]
+                continue
+            # Tokens, what experts make of them, and the gradients of both;
+            # 5 of 18 microbatches, and 2 layers.
+            assert each["large_parts"] == 5 * 2 * 4, case
+            room = 2 * 32 * 32 * (2 if "overlap" in case else 4)
+            assert room < each["largest_bytes"] <= 4 * room
+            assert f"room of {room} bytes" in rank["explained"]
+        if "there is room" not in case:
+            assert "in a microbatch, here 128" in ranks[0]["explained"]
+            assert "in a microbatch, here " in ranks[1]["explained"]
 
 
 # ---- of one rank -----------------------------------------------------------

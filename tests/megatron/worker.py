@@ -126,6 +126,29 @@ def of_several_sizes(divided=(), kind="dense", scope="attn", group=None,
                    attach={"group": group or both}, **how)
 
 
+class Larger(training.Tokens):
+    """Of which rank 0 has four times as many in some microbatches, after those
+    of the first step."""
+
+    def __init__(self):
+        super().__init__()
+        self._count = 0
+
+    def __next__(self):
+        given, self._count = super().__next__(), self._count + 1
+        if torch.distributed.get_rank() or self._count <= 3 \
+                or self._count % 3:
+            return given
+        return {n: t if t is None else t.repeat(4, 1)
+                for n, t in given.items()}
+
+
+def with_larger_ones(**how) -> dict:
+    """More tokens than the window has room for, on one rank alone."""
+    return exchanged("copy", EXPERTS, "moe", counts=[3, 4, 5, 6],
+                     data=Larger, eager=("warmup", "input", "banks"), **how)
+
+
 PARTITIONS = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 1], [2], [3]],
               [[0], [1], [2, 3]], [[0], [1], [2], [3]]]
 
@@ -314,7 +337,7 @@ class Killed(training.Tokens):
 
 
 def ended(divided, kind, scope, stops=False, dies=False,
-          shrinks=False, data=training.Tokens, **how) -> dict:
+          data=training.Tokens, **how) -> dict:
     """What the others end with, and after how long.  `stops`: the last rank
     hangs between its embedding and its layers."""
     os.environ["GRAPHHOOKS_TIMEOUT"] = "6"
@@ -326,9 +349,6 @@ def ended(divided, kind, scope, stops=False, dies=False,
             lambda *_: os.kill(os.getpid(), signal.SIGSTOP))
     if dies and torch.distributed.get_rank() == 1:
         Exchange.all_to_all = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-    if shrinks:  # as if later microbatches had more tokens
-        for x in two.attached._exchanges._made.values():
-            x.part_bytes = 64
     began = time.monotonic()
     try:
         two.steps([4])
@@ -459,10 +479,17 @@ CASES = {
         "exchange, more room": lambda: exchanged(
             "copy", EXPERTS, "moe", "attn", room=64),
         "exchange, not reached": not_reached},
-    "exchange, too little room": {
-        "exchange, too little room": lambda: ended(
-            EXPERTS, "moe", EXCHANGING, shrinks=True,
-            attach={"exchange": "copy"})},
+    "exchange, larger": {
+        **{f"exchange, larger, {scope}": lambda scope=scope: with_larger_ones(
+            scope=scope) for scope in ("attn", EXCHANGING)},
+        "exchange, larger, there is room": lambda: with_larger_ones(
+            scope="attn", room=4 * training.BATCH * training.LENGTH),
+        **{f"exchange, larger, overlap, {scope}": lambda scope=scope:
+           with_larger_ones(scope=scope, **OVERLAP)
+           for scope in ("attn", EXCHANGING)},
+        "exchange, larger, overlap, delayed weights": lambda:
+            with_larger_ones(scope=EXCHANGING, graphs=3, wrap=late,
+                             delay_wgrad_compute=True, **OVERLAP)},
     "exchange, overlap": {
         **{f"exchange, overlap, {scope}": lambda scope=scope: exchanged(
             "copy", EXPERTS, "moe", scope, **OVERLAP)

@@ -12,6 +12,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes
+import datetime
 import logging
 import math
 import os
@@ -47,9 +48,10 @@ class Exchange:
                  alone: bool = False, timeout: int | None = None):
         """``group``: a process group of torch.distributed; its ranks need
         gloo, by which they agree.
-        ``part_bytes``: the most that a rank sends to another one in a call;
+        ``part_bytes``: the most that a rank sends to another one by a window;
         the largest of all ranks' counts.  A window takes it twice for each
-        rank.
+        rank.  A larger part goes by torch.distributed's send and receive, and
+        a warning says so once.
         ``kind``: "copy" or "kernel", as gh_exchange_desc.kind; "nccl":
         torch.distributed's own all-to-all; "auto": copy where all ranks reach
         each other's memory, else torch.distributed's, with a warning that says
@@ -78,6 +80,8 @@ class Exchange:
         self._api = _library.load()
         self._lock = threading.Lock()  # of calls in C
         self._calls = self._turn = 0
+        # Parts that torch.distributed has moved, and the largest of them.
+        self.large_parts = self.largest_bytes = 0
         self._stream = self._event = None  # of the last call
         self._seconds = int(os.environ.get(_TIMEOUT) or timeout or _SECONDS)
         # One half is spent before the library is asked, which waits for one.
@@ -154,6 +158,9 @@ class Exchange:
         self._reached = pinned.allocate(8).view(torch.int64)
         self._reached.zero_()
         self._idle = torch.cuda.Stream()
+        # NCCL has its own, and to wait for so long keeps the host there.
+        self._patience = (datetime.timedelta(seconds=self._seconds),) \
+            if torch.distributed.get_backend(self.group) == "gloo" else ()
         self._watcher = threading.Thread(target=self._watch, daemon=True,
                                          name="graphhooks exchange")
         self._watcher.start()
@@ -167,8 +174,7 @@ class Exchange:
 
         On the current stream.  In a capture torch.distributed's own is
         captured, as one that a graph holds would have to be launched in turn
-        with others.  Raises ``Error`` where a part is larger than
-        ``part_bytes``, or a rank has not come before.
+        with others.  Raises ``Error`` where a rank has not come before.
         """
         if self.size == 1:
             return x
@@ -202,7 +208,7 @@ class Exchange:
                                                 group=self.group)
             return out
         row = math.prod(x.shape[1:]) * x.element_size()
-        self._lay_out(row, come, go)
+        large = self._lay_out(row, come, go)
         stream = torch.cuda.current_stream()
         if self._event is not None and self._stream != stream.cuda_stream:
             stream.wait_event(self._event)
@@ -213,7 +219,9 @@ class Exchange:
             flags=(_abi.GH_EXCHANGE_TURN_2 if self._turn
                    else _abi.GH_EXCHANGE_TURN_1) | self._alone,
             send=x.data_ptr(), window_offset=at, parts=self._parts))
-        out = torch.cat([self._part(x, i, at, come[i], row, go)
+        apart = self._move_apart(x, large, come, go)
+        out = torch.cat([apart[i] if i in apart else
+                         self._part(x, i, at, come[i], row, go)
                          for i in range(self.size)])
         # What reads this half of the window is before the next call.
         self._event = torch.cuda.Event()
@@ -224,24 +232,61 @@ class Exchange:
                             non_blocking=True)
         return out
 
-    def _lay_out(self, row: int, come, go) -> None:
+    def _lay_out(self, row: int, come, go) -> list:
         """All parts for a rank have their places in its window, whatever the
-        others send; what stays on this rank goes nowhere."""
-        offset = 0
+        others send; what stays on this rank goes nowhere.  The ranks to which,
+        and those from which, more goes than there is room for: both ends of a
+        part know its size, so that no other rank has to be asked."""
+        offset, large = 0, ([], [])
         for i, part in enumerate(self._parts):
-            sent, received = (0 if i == self.rank else n[i] * row
-                              for n in (go, come))
-            for bytes_, way in (sent, "to"), (received, "from"):
+            each = [0 if i == self.rank else n[i] * row for n in (go, come)]
+            for way, bytes_ in enumerate(each):
                 if bytes_ > self.part_bytes:
-                    raise Error(
-                        f"exchange: {bytes_} bytes go {way} rank {i} of "
-                        f"{self.size}, and part_bytes is {self.part_bytes}: "
-                        "make it larger, on all ranks")
-            part.send_offset, part.send_bytes = offset, sent
+                    self._note_large(bytes_, ("to", "from")[way], i)
+                    large[way].append(i)
+                    each[way] = 0
+            part.send_offset, part.send_bytes = offset, each[0]
             part.peer_offset, part.recv_offset = (
                 self.rank * self._room, i * self._room)
-            part.recv_bytes = received
+            part.recv_bytes = each[1]
             offset += go[i] * row
+        return large
+
+    def _note_large(self, bytes_: int, way: str, rank: int) -> None:
+        self.large_parts += 1
+        self.largest_bytes = max(self.largest_bytes, bytes_)
+        if self.large_parts == 1:
+            log.warning(
+                "exchange: %d bytes go %s rank %d of %d, and part_bytes is "
+                "%d: what is larger goes by torch.distributed, to the same "
+                "bits; %s", bytes_, way, rank, self.size, self.part_bytes,
+                self._remedy(bytes_))
+
+    def _remedy(self, bytes_: int) -> str:
+        return f"give part_bytes={bytes_} or more, on all ranks"
+
+    def _move_apart(self, x, large, come, go) -> dict:
+        """Those parts, by torch.distributed; what comes, by rank.  Each rank
+        goes from the first to the last of the others, and of two ranks the
+        first sends first: nobody waits for who waits for it."""
+        found: dict = {}
+        for i in sorted({*large[0], *large[1]}):
+            peer, works = self._circle.members[i], []
+            ways = [0, 1] if self.rank < i else [1, 0]
+            for way in ways:
+                if i not in large[way]:
+                    continue
+                if way == 0:
+                    works.append(torch.distributed.isend(
+                        x.narrow(0, sum(go[:i]), go[i]), peer,
+                        group=self.group))
+                else:
+                    found[i] = x.new_empty((come[i], *x.shape[1:]))
+                    works.append(torch.distributed.irecv(
+                        found[i], peer, group=self.group))
+            for work in works:
+                work.wait(*self._patience)
+        return found
 
     def _part(self, x, i: int, at: int, rows: int, row: int, go):
         """What rank i has sent."""
@@ -324,14 +369,16 @@ class Exchange:
         return raw
 
     def stats(self) -> dict:
-        """The counters of gh_exchange_stats; ``kind`` in words, and where it
-        is torch.distributed's nothing but that."""
+        """The counters of gh_exchange_stats, and of ``large_parts``, which
+        have gone by torch.distributed; ``kind`` in words, and where it is
+        torch.distributed's nothing but that."""
         if not self._handle:
             return {"kind": self.kind}
         raw = self._stats()
         found = {name: getattr(raw, name) for name, _ in raw._fields_
                  if name != "struct_size"}
-        return {**found, "kind": self.kind}
+        return {**found, "kind": self.kind, "large_parts": self.large_parts,
+                "largest_bytes": self.largest_bytes}
 
     def close(self) -> None:
         """All ranks, in the order in which they have made several.  Waits for

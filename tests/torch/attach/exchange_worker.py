@@ -124,15 +124,24 @@ def other_sizes() -> dict:
         return {"part_bytes": x.part_bytes}
 
 
-def too_large() -> None:
-    """All ranks see it: they go on."""
+def too_large() -> dict:
+    """Parts that the window has no room for, among others that it has; then
+    from one rank alone, and back."""
     with Exchange(part_bytes=32) as x:
-        come = go = [3] * x.size
-        try:
-            x.all_to_all(torch.ones(3 * x.size, 4), come, go)
-        finally:
-            few = torch.ones(x.size, 4)
-            assert torch.equal(x.all_to_all(few), few)
+        compared(x)
+        before = x.stats()
+        go = [9 if x.rank == 0 and i else 2 for i in range(x.size)]
+        come = [9 if i == 0 and x.rank else 2 for i in range(x.size)]
+        one = torch.randn(sum(go), 4, requires_grad=True)
+        two = one.detach().clone().requires_grad_()
+        mine, theirs = x.all_to_all(one, come, go), Plain.apply(two, come, go)
+        grad = torch.randn_like(theirs)
+        mine.backward(grad), theirs.backward(grad)
+        assert torch.equal(mine, theirs) and torch.equal(one.grad, two.grad)
+        after = x.stats()
+        return {"before": before["large_parts"], "calls": after["calls"],
+                "there and back": after["large_parts"]
+                - before["large_parts"], "most": after["largest_bytes"]}
 
 
 def reads_late() -> dict:
@@ -214,7 +223,7 @@ CASES = {
     "nccl": lambda: exact(kind="nccl"),
     "not reached": not_reached,
     "not reached, copy": lambda: not_reached("copy"),
-    "too large": lambda: refused(too_large),
+    "too large": too_large,
     "reads late": reads_late,
     "captured": captured,
     "other kinds": lambda: refused(lambda: Exchange(

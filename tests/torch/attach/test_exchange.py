@@ -66,8 +66,16 @@ def check_not_reached(found, said) -> None:
                           "torch.distributed") == 1
 
 
-def check_too_large(said) -> None:
-    assert "48 bytes go to rank" in said and "part_bytes is 32" in said
+def check_too_large(found, said) -> None:
+    """Both ends of a part know its size, and nobody else is asked."""
+    for rank, (each, text) in enumerate(zip(found, said)):
+        one = each["too large"]
+        assert one["before"] > 0 and one["calls"] == 24 + 16 + 2
+        assert one["there and back"] == 2 * (1 if rank else len(found) - 1)
+        assert one["most"] >= 9 * 16
+        assert text.count("part_bytes is 32: what is larger goes by "
+                          "torch.distributed") == 1
+        assert "give part_bytes=" in text
 
 
 def test_two_ranks(ranks):
@@ -75,13 +83,13 @@ def test_two_ranks(ranks):
                         "not reached, copy", "too large", "captured", "reads late",
                         "other kinds", "other sizes")
     check_not_reached(found, said)
+    check_too_large(found, said)
     for each in found:
         for kind in "copy", "kernel", "auto", "nccl":
             check_exact(kind, each[kind], 1)
         assert each["not reached, copy"] == {
             "said": "exchange: " + REACHED.format(last=1),
             "name": "GH_ERR_UNSUPPORTED"}
-        check_too_large(each["too large"]["said"])
         assert each["captured"]["calls"] == 4  # the graph has torch's
         assert each["other kinds"]["name"] == "GH_ERR_CONFIG"
         assert each["other kinds"]["said"].startswith("kind is ")
@@ -91,10 +99,10 @@ def test_two_ranks(ranks):
 def test_four_ranks(ranks):
     found, said = ranks(4, "copy", "kernel", "not reached", "too large")
     check_not_reached(found, said)
+    check_too_large(found, said)
     for each in found:
         for kind in "copy", "kernel":
             check_exact(kind, each[kind], 3)
-        check_too_large(each["too large"]["said"])
 
 
 def test_a_rank_that_has_given_up_is_named(ranks):

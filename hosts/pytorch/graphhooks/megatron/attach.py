@@ -51,7 +51,8 @@ def attach(model_chunks, config=None, scope=None, offload=None, **options):
     ``exchange``: "auto", "copy" or "kernel" for the library's exchange in the
     place of the token dispatcher's all-to-alls; "auto" where all ranks reach
     each other's memory.  Its window has room for as many tokens as a rank has
-    in the first microbatch, or ``exchange_tokens``.
+    in the first microbatch, or ``exchange_tokens``; what is more goes by
+    torch.distributed.
     ``options``: as graphhooks.attach; each chunk has a session of its own.
     With ``granularity="chunk"`` all layers of a chunk are one segment.
 

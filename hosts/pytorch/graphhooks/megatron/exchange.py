@@ -55,12 +55,16 @@ def of(names, config, word, tokens, chunks, words):
             d.drop_and_pad for d in found.values()) else None)
 
 
-def _explained(error: Error) -> Error:
-    if "part_bytes" not in str(error):
-        return error
-    return Error("exchange: a microbatch has more tokens than the first one "
-                 "had: attach with exchange_tokens=, the most that a rank has "
-                 f"in one ({error})", error.status)
+class _OfTokens(Exchange):
+    """Which says how many tokens it would need room for."""
+
+    tokens = 0  # the most that this rank has had in a microbatch
+    bytes_of_one = 1  # that go to one rank, at most
+
+    def _remedy(self, bytes_: int) -> str:
+        most = max(self.tokens, -(-bytes_ // self.bytes_of_one))
+        return "attach with exchange_tokens=, the most tokens that a rank " \
+            f"has in a microbatch, here {most}"
 
 
 class Exchanges:
@@ -103,10 +107,9 @@ class Exchanges:
                     else self._of(dispatcher, group, x)
                 if found is None or found.kind == "nccl":
                     return own(group, x, come, go, **how)
-                try:
-                    return found.all_to_all(x, come, go)
-                except Error as error:
-                    raise _explained(error) from None
+                found.tokens = max(found.tokens, math.prod(
+                    dispatcher.hidden_shape[:-1]))
+                return found.all_to_all(x, come, go)
 
             module.all_to_all = all_to_all
             try:
@@ -120,17 +123,19 @@ class Exchanges:
         """All ranks of the group come here at the same call."""
         if group not in self._made:
             row = math.prod(x.shape[1:]) * x.element_size()
-            self._made[group] = Exchange(
-                group, kind=self._word, alone=self._alone,
-                part_bytes=row * self._rows(dispatcher, group, x))
+            tokens = math.prod(dispatcher.hidden_shape[:-1])
+            most = max(tokens, self._tokens or getattr(
+                self._config, "max_seqlen_per_dp_cp_rank", None) or 0)
+            part = row * self._rows(dispatcher, group, x, tokens, most)
+            made = self._made[group] = _OfTokens(
+                group, kind=self._word, alone=self._alone, part_bytes=part)
+            made.bytes_of_one = max(part // most, 1)
         return self._made[group]
 
-    def _rows(self, dispatcher, group, x) -> int:
-        """The most that a rank sends to another one."""
+    def _rows(self, dispatcher, group, x, tokens: int, most: int) -> int:
+        """The most that a rank sends to another one, of `most` tokens;
+        `tokens` are those of `x`."""
         config = self._config
-        tokens = math.prod(dispatcher.hidden_shape[:-1])
-        most = max(tokens, self._tokens
-                   or getattr(config, "max_seqlen_per_dp_cp_rank", None) or 0)
         if dispatcher.drop_and_pad:  # as many for each expert
             return -(-x.shape[0] * most // (tokens * group.size())) \
                 + dispatcher.num_local_experts
@@ -152,4 +157,8 @@ class Exchanges:
             f"exchange of tokens by {x.kind}, {x.size} ranks"
             + (f": {x.reason}" if x.reason else
                f", a window of {2 * x.size * x.part_bytes >> 20} MiB"
-               if x.kind != "nccl" else "") for x in self._made.values())
+               if x.kind != "nccl" else "")
+            + (f", and {x.large_parts} parts that are larger than a rank's "
+               f"room of {x.part_bytes} bytes, of up to {x.largest_bytes}, "
+               f"by torch.distributed: {x._remedy(x.largest_bytes)}"
+               if x.large_parts else "") for x in self._made.values())
