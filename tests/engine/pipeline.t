@@ -75,6 +75,17 @@ train "two stages" GRAPHHOOKS_GRANULARITY=chunk -- --layers 4 --pp 2 \
 [ "$(list recordings_after_step | tr -d ' ' | tr , '\n' | tail -n 8 | sort -u |
     wc -l)" -eq 1 ] && [ "$(value recordings)" -eq 4 ]
 ok $? "stage 0 of 2 records two slots, and nothing again"
+grep -q '^graph: recorded last in step 2 of 12; later steps had 0.00 MiB more' \
+    "$scratch/out" && [ "$(value recorded_last_in_step)" -eq 2 ] &&
+    [ "$(value later_grown_bytes)" -eq 0 ]
+ok $? "it says so, and that no stage needs more memory later"
+if [ "$driver" = soft ]; then
+    train "sets that a later step is the first to need" GRAPHHOOKS_MAX_SLOTS=1 \
+        GRAPHHOOKS_LOG=off -- --layers 4 --pp 4 --microbatches 1,1,1,8 --steps 8
+    [ "$(value recorded_last_in_step)" -eq 2 ] &&
+        [ "$(value later_grown_bytes)" -gt 0 ]
+    ok $? "memory that grows after the last recording is told"
+fi
 
 # A timeline has the passes of one step of each stage.
 if command -v python3 > /dev/null; then

@@ -244,6 +244,17 @@ static void print_parts(const struct result *result)
     printf("\n");
 }
 
+/* Prints that steps of any count stop recording, and need no more memory. */
+static void print_growth(const struct result *result)
+{
+    if (result->settled > 0 && result->settled < result->steps) {
+        printf("%s: recorded last in step %d of %d; later steps had %.2f MiB "
+               "more of the device at most\n",
+               mode_name(result->mode), result->settled, result->steps,
+               mib(result->grown_bytes));
+    }
+}
+
 static void print_suspends(const struct result *result)
 {
     const gh_memory_stats *memory = &result->memory;
@@ -425,6 +436,7 @@ static void print_remarks(const struct command *command,
                    "weights\n",
                    mode_name(results[i].mode), results[i].wgrad_replays);
         }
+        print_growth(&results[i]);
         print_offload(&results[i]);
         print_stash(&results[i]);
         print_parts(&results[i]);

@@ -225,6 +225,8 @@ static void write_mode(struct json *json, const struct options *options,
         json_counts(json, "cp_microbatches", result->shaped, options->n_cp);
     }
     json_count(json, "device_peak_bytes", result->peak_bytes);
+    json_counts(json, "device_bytes_after_step", result->used_bytes,
+                result->steps);
     if (result->exchanges != 0) {
         json_count(json, "exchanges", result->exchanges);
         json_count(json, "exchanges_captured", result->exchanges_captured);
@@ -268,6 +270,8 @@ static void write_mode(struct json *json, const struct options *options,
         json_count(json, "rest_slot_bytes", result->rest_bytes);
         json_counts(json, "recordings_after_step", result->recordings,
                     result->steps);
+        json_count(json, "recorded_last_in_step", (uint64_t)result->settled);
+        json_count(json, "later_grown_bytes", result->grown_bytes);
     }
     json_end(json, '}');
 }

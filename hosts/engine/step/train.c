@@ -166,8 +166,10 @@ static int share_end(struct trainer *trainer, struct result *result,
 {
     struct ranks *ranks = trainer->options->ranks;
     const int ep = config_ep(&trainer->options->config);
-    const uint64_t mine[3] = { result->weights_hash, experts, result->told };
-    uint64_t all[RANKS_MOST][3];
+    const uint64_t mine[5] = { result->weights_hash, experts, result->told,
+                               (uint64_t)result->settled,
+                               result->grown_bytes };
+    uint64_t all[RANKS_MOST][5];
 
     result->ranks = ranks == NULL ? 1 : ranks->n;
     if (ranks == NULL) {
@@ -181,6 +183,12 @@ static int share_end(struct trainer *trainer, struct result *result,
                                all[i][0] != all[0][0] ||
                                all[i][1] != all[i % ep][1];
         result->stopped = result->stopped || all[i][2] != 0;
+        if ((int)all[i][3] > result->settled) {
+            result->settled = (int)all[i][3];
+        }
+        if (all[i][4] > result->grown_bytes) {
+            result->grown_bytes = all[i][4];
+        }
     }
     /* The hash is over all experts, whichever rank computes it. */
     for (int i = 0; ep > 1 && i < ep; i++) {
@@ -259,9 +267,10 @@ static int result_init(struct result *result, const struct options *options,
     result->host_ms = calloc(n, sizeof(*result->host_ms));
     result->recordings = calloc(n, sizeof(*result->recordings));
     result->tokens = calloc(n, sizeof(*result->tokens));
+    result->used_bytes = calloc(n, sizeof(*result->used_bytes));
     return result->loss == NULL || result->step_ms == NULL ||
                    result->host_ms == NULL || result->recordings == NULL ||
-                   result->tokens == NULL
+                   result->tokens == NULL || result->used_bytes == NULL
                ? -1
                : 0;
 }
@@ -273,6 +282,7 @@ void result_free(struct result *result)
     free(result->host_ms);
     free(result->recordings);
     free(result->tokens);
+    free(result->used_bytes);
     free(result->layer_bytes);
     memset(result, 0, sizeof(*result));
 }
@@ -295,15 +305,37 @@ static void note_exchanges(const struct exchange *exchange,
     result->exchanged_bytes = exchange->bytes - before->bytes;
 }
 
-/* Notes the memory used since the run began.  Other programs on the device
- * count too. */
-static void note_memory(struct device *dev, size_t before,
+/* Notes the memory used since the run began, at the end of a step.  Other
+ * programs on the device count too. */
+static void note_memory(struct device *dev, size_t before, int step,
                         struct result *result)
 {
     const size_t now = free_memory(dev);
 
-    if (before > now && before - now > result->peak_bytes) {
-        result->peak_bytes = before - now;
+    result->used_bytes[step] = before > now ? before - now : 0;
+    if (result->used_bytes[step] > result->peak_bytes) {
+        result->peak_bytes = result->used_bytes[step];
+    }
+}
+
+/* Finds the last step that recorded, and how much the memory grew after it. */
+static void note_growth(struct result *result)
+{
+    uint64_t first;
+
+    for (int i = 0; i < result->steps; i++) {
+        if (result->recordings[i] != (i > 0 ? result->recordings[i - 1] : 0)) {
+            result->settled = i + 1;
+        }
+    }
+    if (result->settled == 0) {
+        return;
+    }
+    first = result->used_bytes[result->settled - 1];
+    for (int i = result->settled; i < result->steps; i++) {
+        if (result->used_bytes[i] > first + result->grown_bytes) {
+            result->grown_bytes = result->used_bytes[i] - first;
+        }
     }
 }
 
@@ -365,7 +397,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             return -1;
         }
         result->steps = step + 1;
-        note_memory(trainer->dev, before, result);
+        note_memory(trainer->dev, before, step, result);
         if (exchange != NULL) {
             note_exchanges(exchange, &first, result);
         }
@@ -394,6 +426,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
                    &result->weights_hash, &experts) != 0) {
         return -1;
     }
+    note_growth(result);
     return share_end(trainer, result, experts);
 }
 

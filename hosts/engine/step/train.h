@@ -50,6 +50,11 @@ struct result {
     bool told;         /* to stop, by this rank's progress function */
     bool stopped;      /* by any rank: all have ended with this step */
     uint64_t peak_bytes; /* of device memory, at the end of a step */
+    uint64_t *used_bytes; /* the same, after each step */
+    int settled;          /* the last step, from 1, in which a rank recorded;
+                             0: none */
+    uint64_t grown_bytes; /* the most that a rank had more after a later step
+                             than after its last that recorded */
     bool has_stats;
     const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
     gh_stats stats;
