@@ -9,7 +9,8 @@
 # idle; then of each schedule the times of a step and of issuing it, with graphs
 # over eager, the step over that of the same passes as graphs which gh-engine
 # captures itself (mode bare), and over that of 1F1B, as measured and as the
-# clock has it.  OPTIONs, such as --processes and --nccl PATH, go to gh-engine.  Run it in
+# clock has it.  At last come $FLAT steps (1,000) of 4, 6, 8 and 3 microbatches:
+# the last step that records, and how much more memory later steps have.  OPTIONs, such as --processes and --nccl PATH, go to gh-engine.  Run it in
 # the build directory, or set ENGINE.
 #
 # SPDX-License-Identifier: Apache-2.0
@@ -23,9 +24,11 @@ export GRAPHHOOKS_GRANULARITY=chunk
 
 sizes="--layers $((4 * stages)) --hidden 64 --heads 4 --seq 32 --batch 1"
 steps=60
+flat=${FLAT:-1000}
 if [ "$driver" = soft ]; then
     sizes="--layers $((2 * stages)) --hidden 16 --heads 2 --seq 8 --batch 1"
     steps=8
+    flat=${FLAT:-40}
 fi
 
 # stage SCHEDULE OPTION...: one run.
@@ -68,3 +71,11 @@ done | awk '
             $4, $4 / step, $4 / bare, $5 / host, $4 / first,
             busy / (1 - idle)
     }'
+
+# shellcheck disable=SC2086 # words
+engine pipeline_flat graph "$flat" $sizes --pp "$stages" \
+    --microbatches 4,6,8,3 "$@" 2> "$out/pipeline_flat.txt" || {
+    cat "$out/pipeline_flat.txt" >&2
+    exit 1
+}
+grep 'recorded last' "$out/pipeline_flat.txt"
