@@ -9,7 +9,8 @@ import itertools
 import threading
 
 import pytest
-from models import COUNTS, DEVICE, WHOLE, Block, Model, Normed, torch
+from models import (COUNTS, DEVICE, WHOLE, WIDTH, Block, Model, Normed,
+                    torch)
 from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
                                     create_selective_checkpoint_contexts)
 
@@ -262,6 +263,47 @@ class Once(Block):
         return x + checkpoint(Twice.piece.__get__(self), x, use_reentrant=True)
 
 
+class Both(Block):
+    """A weight is in a checkpoint and outside of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.rand(WIDTH) + 0.5)
+
+    def piece(self, x):
+        return self.mlp(self.norm2(x * self.scale))
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x * self.scale))
+        return x + checkpoint(self.piece, x, use_reentrant=True)
+
+
+class Tied(Model):
+    def __init__(self, make):
+        super().__init__(make)
+        self.layers[1].mlp.up.weight = self.layers[0].mlp.up.weight
+
+
+GROWS = [1, 1, 2, 3, 1]  # microbatches: what is written is added later
+
+
+@pytest.mark.parametrize("grain, make, model", [
+    *((grain, make, None) for grain in WHOLE for make in (Twice, Both)),
+    ("chunk", Once, Tied)])
+def test_more_microbatches_of_what_checkpoints_add_one_by_one(pair, grain,
+                                                              make, model):
+    """Their sum is not to be added to what is there."""
+    def train(run):
+        for count in GROWS:
+            run.zero()
+            run.backward(count)
+            for p in run.model.parameters():
+                run.note(p.grad)
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=make, model=model, verify="off")
+
+
 def in_pairs(run, counts=(1, 2, 2, 3)):
     """Losses of two microbatches are summed."""
     for count in counts:
@@ -289,10 +331,15 @@ def test_of_several_calls_a_checkpoint_adds_its_gradients_one_by_one(
 
 
 @GIVEN
+@pytest.mark.parametrize("first", [(), (1, 1)])
 @pytest.mark.parametrize("grain", WHOLE)
-def test_where_a_call_adds_several_by_themselves(pair, grain, how):
+def test_where_a_call_adds_several_by_themselves(pair, grain, first, how):
+    def train(run):
+        run.steps(first)
+        in_pairs(run)
+
     torn = "gets gradients of several backwards within its" if how else None
-    pair(in_pairs, grain=grain, make=Twice, max_slots=4, eager=None,
+    pair(train, grain=grain, make=Twice, max_slots=4, eager=None,
          replays=not how, refused=torn, **how)
 
 

@@ -220,6 +220,41 @@ def test_calls_one_after_the_other_are_autograds():
         assert len(found.found) == 2 * n
 
 
+class Inside(torch.autograd.Function):
+    """Some more of a layer, by a backward within its backward."""
+
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer, ctx.given = layer, x.detach().requires_grad_()
+        with torch.no_grad():
+            return layer(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.enable_grad():
+            y = ctx.layer(ctx.given)
+        y.backward(grad)
+        return ctx.given.grad, None
+
+
+@pytest.mark.parametrize("how, mixed", [
+    (lambda layer, x: layer(Inside.apply(layer(x), layer)), True),
+    (lambda layer, x: Inside.apply(layer(x), layer), True),
+    (lambda layer, x: Inside.apply(layer(x), Layer()), False),
+    (lambda layer, x: Inside.apply(x, layer), False)])
+def test_weights_in_a_backward_of_their_own_and_besides(how, mixed):
+    torch.manual_seed(1)
+    layer, found, x = Layer(), contributions.Shares(), inputs(leaf=False)
+    before = frozenset([x.grad_fn])
+    y = how(layer, x)
+    assert not contributions.tells_all([y], before)
+    seen = set(watch(found, y, layer, before))
+    found.watch_unseen(p for p in layer.parameters() if p not in seen)
+    y.square().sum().backward()
+    assert found.mixed() == (set(layer.parameters()) if mixed else set())
+    assert found.found == set()
+
+
 # ---- who adds besides a graph -----------------------------------------------
 
 

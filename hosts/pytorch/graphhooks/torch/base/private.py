@@ -26,6 +26,7 @@ import functools
 import inspect
 import operator
 import sys
+import threading
 import weakref
 
 import torch
@@ -456,6 +457,19 @@ def keeps_graph() -> bool:
     return bool(_keeps)
 
 
+class _Begun(threading.local):
+    within = 0  # passes, on this thread, that have begun within another
+
+
+_begun = _Begun()
+
+
+def is_within() -> bool:
+    """Whether the pass of autograd at hand has begun within another, as that
+    of a reentrant checkpoint does."""
+    return _begun.within > 0
+
+
 def around_passes(run) -> None:
     """Passes of autograd that Python begins go by run(), which is given what
     begins one, and what that is given."""
@@ -465,10 +479,13 @@ def around_passes(run) -> None:
         def run_backward(self, tensors, grad_tensors, keep_graph, *args,
                          **kwargs):
             _keeps.extend([None] * bool(keep_graph))
+            within = current_pass() >= 0
+            _begun.within += within
             try:
                 return run(engine.run_backward, tensors, grad_tensors,
                            keep_graph, *args, **kwargs)
             finally:
+                _begun.within -= within
                 if keep_graph:
                     _keeps.pop()
 

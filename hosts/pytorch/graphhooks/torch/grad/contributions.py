@@ -132,7 +132,7 @@ class OfCall:
         self.shape = shape
 
     def note(self, gradient) -> None:
-        self._all.note((self, gradient))
+        self._all.note((self, gradient, current_pass()))
 
 
 def listen(pairs) -> list:
@@ -221,6 +221,9 @@ class Shares:
         # Where each is added up: nodes that else live for a pass only.
         self.nodes: dict = {}
         self._calls = 0
+        # Those that a call adds to in a pass within its own, and besides.
+        self._mixed: set = set()
+        self._hides = False  # a call that may have such passes has come
         self._unseen: dict = {}  # the same of those that no edge leads to
         self._came: collections.Counter = collections.Counter()  # to those
 
@@ -247,7 +250,9 @@ class Shares:
         return [p for p, _ in used]
 
     def watch_unseen(self, parameters) -> None:
-        """Those of a call to which none of its outputs leads."""
+        """Those to which no output of a call leads that may have a backward
+        within its backward."""
+        self._hides = True
         self._calls += 1
         for p in parameters:
             if p not in self._unseen:
@@ -260,6 +265,11 @@ class Shares:
         leads to them, and whether some call gave them several."""
         return {p: count > self._calls for p, count in self._came.items()
                 if p not in self.nodes}
+
+    def mixed(self) -> set:
+        """Those of which a call adds some by themselves, and others not, or
+        some calls do."""
+        return self._mixed.union(p for p in self._came if p in self.nodes)
 
     def watch_casts(self, parameters, uses_here, outputs, before) -> None:
         """Autocast keeps a weight's cast for all that use it in its region,
@@ -296,10 +306,12 @@ class Shares:
             self._found.add(p)
 
         def compare(gradients):
-            total, found = gradients[0], ours.take()
+            total, found = gradients[0], self._of_pass(ours)
             if not found:
+                if self._hides and private.is_within():
+                    self._mixed.add(p)
                 return
-            calls, found = zip(*found)
+            calls, found, _ = zip(*found)
             if len(set(calls)) > 1:
                 self.several.add(p)
             if 1 < len(set(calls)) < len(calls) \
@@ -311,6 +323,15 @@ class Shares:
                 _compare(total, found, tell, self._comparisons)
 
         return compare
+
+    def _of_pass(self, ours) -> list:
+        """What has come in the pass at hand; that around it goes on."""
+        found = ours.take()
+        if self._hides and private.is_within():
+            now = current_pass()
+            ours.found = [each for each in found if each[2] != now]
+            found = [each for each in found if each[2] == now]
+        return found
 
     def stop(self) -> dict:
         """Returns the nodes that add up the gradients of the parameters that
@@ -403,11 +424,12 @@ def leaves(outputs, known=()) -> set:
             if hasattr(node, "variable")}
 
 
-def tells_all(outputs) -> bool:
+def tells_all(outputs, before=frozenset()) -> bool:
     """Whether autograd's graph knows all leaves: a function of somebody's may
-    have a backward of its own within its backward."""
+    have a backward of its own within its backward; not of nodes that were
+    there before, or of what those depend on."""
     return not any(isinstance(node, BackwardCFunction)
-                   for node in _nodes(outputs))
+                   for node in _nodes(outputs, before))
 
 
 def functions(outputs) -> frozenset:

@@ -8,8 +8,9 @@ of two:
             ``.grad`` None by its forward.  The tensors that the graph has
             made are ``.grad`` itself: nothing is copied, and they lie in what
             the backward has freed before.
-    adds    where there is something to add to: several microbatches, or
-            gradients that outlast a forward.  The places are ours and lie
+    adds    where there is something to add to: several microbatches,
+            gradients that outlast a forward, or what a call adds in several
+            pieces, of which each rounds.  The places are ours and lie
             apart from all graphs.  When there is nothing yet, they are filled
             with negative zeros first (gradients.py): a backward is recorded
             once, and so by one graph.
@@ -87,7 +88,8 @@ class Parameters:
         # Those whose gradients come of a backward within the backward.
         self.nested: frozenset = frozenset()
         self._handed: list = []  # of `returned`: where they are, and they
-        self._torn: list = []  # of these, that got several in one call
+        self._torn: list = []  # of `returned`: that got several in a call
+        self._pieces = False  # the same of some of `own`
         self.ends: tuple = ()  # by which autograd comes for `returned`
         self._unheard: Words | None = None  # those without hooks
         self.sample: tuple = ()  # one leaf, for autograd to come by
@@ -118,6 +120,7 @@ class Parameters:
         self.sorted = True
         nested = self.shares.by_itself()
         self.nested = frozenset(nested)
+        torn = self.shares.mixed().union(p for p in nested if nested[p])
         nodes = self.shares.stop()
         self._used = set(nodes)
         for p in self.all:
@@ -143,7 +146,8 @@ class Parameters:
         self.behind = self.ends + self.sample
         self._handed = [(i, p) for i, p in enumerate(self.returned)
                         if p in nested]
-        self._torn = [p for _, p in self._handed if nested[p]]
+        self._torn = [p for p in self.returned if p in torn]
+        self._pieces = not torn.isdisjoint(self.own)
         if self.sample:
             self._node = nodes[self.own[0]] if self.own else \
                 get_gradient_edge(self.sample[0]).node
@@ -316,7 +320,8 @@ class Parameters:
         """What graphs do, before the first backward is recorded."""
         if self.adds is None:
             self.adds = bool(self.own) and (
-                expects_several or self._outlast or self.have_gradients())
+                expects_several or self._outlast or self._pieces
+                or self.have_gradients())
 
     def home(self, bank: int = 0) -> "Home":
         """For the gradients of a backward that is about to be recorded.  One

@@ -205,7 +205,7 @@ class Chain:
                 signature)
             unseen = [p for p, edges in zip(parameters, of_parameters)
                       if not edges]
-            if unseen and not contributions.tells_all(outputs):
+            if not contributions.tells_all(outputs, self._nodes):
                 shares.watch_unseen(unseen)
             shares.watch_casts(parameters, of_parameters, outputs,
                                self._nodes)
