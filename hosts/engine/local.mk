@@ -78,6 +78,8 @@ libengine_la_SOURCES = \
 	hosts/engine/step/overlap.h \
 	hosts/engine/step/pass_buffers.c \
 	hosts/engine/step/pass_buffers.h \
+	hosts/engine/step/pass_times.c \
+	hosts/engine/step/pass_times.h \
 	hosts/engine/step/passes.c \
 	hosts/engine/step/passes.h \
 	hosts/engine/step/pipeline.c \

@@ -234,6 +234,43 @@ grep -q 'should be idle for 1*[0-9].[0-9] %' "$scratch/out" &&
     ! grep -q 'idle for 20.0' "$scratch/out"
 ok $? "zero bubble is idle for less"
 
+# How long they were, by events: messages take time, which the clock's do not.
+# idle KEY MODE: the median of its shares, in a hundredth of a percent.
+idle()
+{
+    awk -v mode="\"name\": \"$2\"," -v key="\"$1\": {" '
+        index($0, mode) { inside = 1 }
+        inside && index($0, key) { found = 1 }
+        found && /"median"/ {
+            sub(/.*: /, "")
+            printf "%d\n", 10000 * $0
+            exit
+        }' "$scratch/out.json"
+}
+for schedule in 1f1b zero-bubble; do
+    train "timed passes, $schedule" GRAPHHOOKS_GRANULARITY=chunk -- --layers 4 \
+        --pp 2 --steps 12 --time-passes 2 --schedule $schedule \
+        --compare eager,bare,graph
+    bad=
+    for mode in eager bare graph; do
+        measured=$(idle idle $mode)
+        [ "$measured" -lt 10000 ] &&
+            { [ "$driver" != soft ] ||
+                [ "$measured" -ge "$(idle idle_by_passes $mode)" ]; } &&
+            grep -q "^$mode: stages were idle for .* % of a step of 8 micro.*; by the clock for .* %, and for .* % with passes as long as these (forward .* ms" \
+                "$scratch/out" || bad="$bad $mode"
+    done
+    empty "$bad" "$schedule: how long stages are idle, beside the clock's"
+    echo "$measured" > "$scratch/idle-$schedule"
+done
+[ "$driver" = soft ] && {
+    grep -A 4 '"idle": {' "$scratch/out.json" | grep '"all"' |
+        awk -F, '{ bad += NF != 2 } END { exit bad > 0 || NR != 4 }'
+    ok $? "only the last steps of most microbatches are timed, in each mode"
+    [ "$(cat "$scratch/idle-zero-bubble")" -lt "$(cat "$scratch/idle-1f1b")" ]
+    ok $? "zero bubble was idle for less"
+}
+
 # In the shape of a V, the last part is on the first stage.
 cat > "$scratch/v" << END
 stages 2
@@ -366,6 +403,7 @@ small="$base $shape"
 
 refuses "--vpp is for the stages of a pipeline.*add --pp 2" --vpp 2
 refuses "--schedule is for the stages" --schedule 1f1b
+refuses "--time-passes is for the stages" --time-passes 1
 refuses "--schedule nowhere: it cannot be read" --pp 2 --schedule nowhere
 refuses "--layers 3: 4 parts of a pipeline need a layer each" --layers 3 --pp 4
 refuses "--split has 2 numbers that add up to 5; there are 2 parts" --pp 2 \

@@ -130,6 +130,8 @@ static const struct row table[] = {
       "microbatches that go through a chunk in a row (as many as stages)" },
     { "--split", KIND_SPLIT, 0, 1, 512, "N,N,...",
       "layers of each part of the pipeline (as even as possible)" },
+    { "--time-passes", KIND_INT, RUN(time_passes), 1, 1000000, "N",
+      "of the last N steps of most microbatches: how long stages are idle" },
     { "--ep", KIND_INT, RUN(config.ep), 1, EXCHANGE_RANKS, "N",
       "so many ranks divide the experts, and exchange tokens (1)" },
     { "--exchange", KIND_WORD, RUN(exchange), 0, 0,

@@ -18,6 +18,7 @@ static int check_none(const struct options *options, char *text,
                          : options->schedule != NULL ? "--schedule"
                          : options->group > 0        ? "--group"
                          : options->n_split > 0      ? "--split"
+                         : options->time_passes > 0  ? "--time-passes"
                                                      : NULL;
 
     if (option == NULL) {

@@ -244,6 +244,33 @@ static void print_parts(const struct result *result)
     printf("\n");
 }
 
+/* Prints how long stages were idle, and how long passes take. */
+static void print_idle(const struct options *options,
+                       const struct result *result)
+{
+    const char *separator = " (";
+
+    if (result->n_timed == 0) {
+        return;
+    }
+    printf("%s: stages were idle for %.1f %% of a step of %d microbatches; by "
+           "the clock for %.1f %%, and for %.1f %% with passes as long as "
+           "these",
+           mode_name(result->mode),
+           100 * report_quantile(result->idle, result->n_timed, 0.5),
+           options_max_count(options),
+           100 * pipeline_idle(options, options_max_count(options)),
+           100 * report_quantile(result->idle_predicted, result->n_timed, 0.5));
+    for (int k = 0; k < GH_ACTIONS; k++) {
+        if (result->pass_ms[k] > 0) {
+            printf("%s%s %.3f ms", separator,
+                   gh_action_name((enum gh_action_kind)k), result->pass_ms[k]);
+            separator = ", ";
+        }
+    }
+    printf(")\n");
+}
+
 /* Prints that steps of any count stop recording, and need no more memory. */
 static void print_growth(const struct result *result)
 {
@@ -423,6 +450,7 @@ static void print_remarks(const struct command *command,
         const gh_stats *stats = &results[i].stats;
 
         print_overlap(&results[i]);
+        print_idle(&command->options, &results[i]);
         if (!results[i].has_stats) {
             continue;
         }

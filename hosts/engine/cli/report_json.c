@@ -209,6 +209,23 @@ static void write_stash(struct json *json, const gh_stash_stats *stash)
     json_end(json, '}');
 }
 
+static void write_idle(struct json *json, const struct options *options,
+                       const struct result *result)
+{
+    write_times(json, "idle", result->idle, result->n_timed);
+    write_times(json, "idle_by_passes", result->idle_predicted,
+                result->n_timed);
+    json_reals(json, "idle_of_stages", result->stage_idle, options_pp(options));
+    json_begin(json, "pass_ms", '{');
+    for (int k = 0; k < GH_ACTIONS; k++) {
+        if (result->pass_ms[k] > 0) {
+            json_real(json, gh_action_name((enum gh_action_kind)k),
+                      result->pass_ms[k]);
+        }
+    }
+    json_end(json, '}');
+}
+
 static void write_mode(struct json *json, const struct options *options,
                        const struct result *result)
 {
@@ -244,6 +261,9 @@ static void write_mode(struct json *json, const struct options *options,
     }
     write_times(json, "step_ms", result->step_ms, result->steps);
     write_times(json, "host_ms", result->host_ms, result->steps);
+    if (result->n_timed > 0) {
+        write_idle(json, options, result);
+    }
     if (result->has_stats) {
         write_stats(json, result);
         if (result->offload.struct_size != 0) {

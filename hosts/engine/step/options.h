@@ -62,6 +62,8 @@ struct options {
                              file; NULL: 1f1b */
     int group;     /* microbatches that go through a chunk in a row; 0: as
                       many as there are stages */
+    int time_passes; /* of the last so many steps with the most microbatches:
+                        how long stages are idle */
     bool placed_v; /* a file's chunks lie in the shape of a V */
     int split[MAX_SPLIT]; /* layers of each part of the model */
     int n_split;          /* 0: as even as possible */

@@ -14,6 +14,7 @@
 
 struct pipeline {
     struct messages messages;
+    struct pass_times *times;       /* NULL: none are taken */
     struct gh_pipeline **schedules; /* by the number of microbatches */
     uint32_t n_issued;              /* actions of the step; the last may have
                                        failed */
@@ -36,6 +37,12 @@ int pipeline_open(struct trainer *trainer)
     if (pipeline == NULL || pipeline->schedules == NULL) {
         return device_check(trainer->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
+    if (trainer->options->time_passes > 0) {
+        pipeline->times = pass_times_open(trainer->dev);
+        if (pipeline->times == NULL) {
+            return -1;
+        }
+    }
     return messages_open(&pipeline->messages, trainer);
 }
 
@@ -47,6 +54,7 @@ void pipeline_close(struct trainer *trainer)
         return;
     }
     messages_close(&pipeline->messages);
+    pass_times_close(pipeline->times);
     for (int i = 0; pipeline->schedules != NULL && i <= trainer->max_count;
          i++) {
         gh_pipeline_free(pipeline->schedules[i]);
@@ -99,9 +107,8 @@ static void wait_for_set(const struct trainer *trainer, int microbatch,
     }
 }
 
-static int backward(struct trainer *trainer, int microbatch, int count)
+static int backward(struct trainer *trainer, int microbatch)
 {
-    wait_for_set(trainer, microbatch, count);
     if (microbatch_backward(trainer, microbatch) != 0) {
         return -1;
     }
@@ -109,27 +116,50 @@ static int backward(struct trainer *trainer, int microbatch, int count)
     return 0;
 }
 
-static int run(struct trainer *trainer, const struct gh_action *a, int count)
+/* Runs the passes of an action, whose tensor has come. */
+static int run_passes(struct trainer *trainer, const struct gh_action *a)
 {
     struct messages *messages = &trainer->pipeline->messages;
     const int microbatch = (int)a->microbatch;
-    const bool delays = trainer->model.delay_wgrad;
     int status;
 
-    trainer->chunk = &trainer->chunks[a->chunk];
     if (a->kind == GH_ACTION_WEIGHTS) {
-        return delays ? microbatch_wgrad(trainer, microbatch) : 0;
+        return microbatch_wgrad(trainer, microbatch);
     }
-    messages_receive(messages, a);
     status = a->kind == GH_ACTION_FORWARD
                  ? microbatch_forward(trainer, microbatch)
-                 : backward(trainer, microbatch, count);
+                 : backward(trainer, microbatch);
     if (status == 0) {
         messages_send(messages, a);
     }
-    return status == 0 && delays && a->kind == GH_ACTION_BACKWARD
+    return status == 0 && trainer->model.delay_wgrad &&
+                   a->kind == GH_ACTION_BACKWARD
                ? microbatch_wgrad(trainer, microbatch)
                : status;
+}
+
+static int run(struct trainer *trainer, const struct gh_action *a, int count)
+{
+    struct pass_times *times =
+        trainer->times_passes ? trainer->pipeline->times : NULL;
+    int status;
+
+    trainer->chunk = &trainer->chunks[a->chunk];
+    if (a->kind == GH_ACTION_WEIGHTS && !trainer->model.delay_wgrad) {
+        return 0;
+    }
+    messages_receive(&trainer->pipeline->messages, a);
+    if (a->kind == GH_ACTION_BACKWARD || a->kind == GH_ACTION_INPUTS) {
+        wait_for_set(trainer, (int)a->microbatch, count);
+    }
+    if (times != NULL) {
+        pass_times_begin(times, a->kind, trainer->streams[0]);
+    }
+    status = run_passes(trainer, a);
+    if (times != NULL) {
+        pass_times_end(times, trainer->streams[0]);
+    }
+    return status;
 }
 
 int pipeline_step(struct trainer *trainer, int count)
@@ -143,6 +173,9 @@ int pipeline_step(struct trainer *trainer, int count)
     }
     stage = &schedule->stages[ranks_stage(trainer->options->ranks)];
     messages_begin_step(&pipeline->messages, schedule);
+    if (trainer->times_passes) {
+        pass_times_begin_step(pipeline->times, trainer->streams[0]);
+    }
     pipeline->issues = true;
     pipeline->n_issued = 0;
     for (uint32_t i = 0; i < stage->n; i++) {
@@ -154,6 +187,12 @@ int pipeline_step(struct trainer *trainer, int count)
     }
     pipeline->issues = false;
     return 0;
+}
+
+int pipeline_times(const struct trainer *trainer, struct stage_time *time)
+{
+    pass_times_read(trainer->pipeline->times, time);
+    return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
 /* ---- what a stage waits for -------------------------------------------------

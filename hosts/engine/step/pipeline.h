@@ -6,6 +6,7 @@
 #ifndef ENGINE_PIPELINE_H
 #define ENGINE_PIPELINE_H
 
+#include "step/pass_times.h"
 #include "step/pipeline_schedule.h"
 #include "step/trainer.h"
 
@@ -21,6 +22,9 @@ int pipeline_in_flight(struct trainer *trainer, int count, int chunk);
 /* Issues this stage's actions in a step of `count` microbatches.  Returns 0, or
  * -1 as schedule_step(). */
 int pipeline_step(struct trainer *trainer, int count);
+/* Reads how long the passes of the step took, which has ended, if
+ * trainer->times_passes.  Returns 0, or -1: dev->error. */
+int pipeline_times(const struct trainer *trainer, struct stage_time *time);
 /* Waits for all that this stage receives in the step.  Nothing if there is only
  * one stage.  Returns 0, or -1: dev->error, which names the stage that sends,
  * the chunk and the microbatch. */

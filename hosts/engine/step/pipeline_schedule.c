@@ -222,14 +222,9 @@ void pipeline_slots(const struct options *options, uint32_t slots[MAX_CHUNKS])
     }
 }
 
-double pipeline_idle(const struct options *options, int count)
+double pipeline_idle_of(const struct options *options, int count,
+                        const struct gh_pipeline_times *times)
 {
-    static const struct gh_pipeline_times times = {
-        .pass = { [GH_ACTION_FORWARD] = 1,
-                  [GH_ACTION_BACKWARD] = 2,
-                  [GH_ACTION_INPUTS] = 1,
-                  [GH_ACTION_WEIGHTS] = 1 },
-    };
     struct gh_pipeline_clock clock;
     struct gh_pipeline *schedule;
     double idle = 0;
@@ -238,11 +233,23 @@ double pipeline_idle(const struct options *options, int count)
     if (pipeline_schedule(options, count, &schedule, text, sizeof(text)) != 0) {
         return 0;
     }
-    if (gh_pipeline_run(schedule, &times, &clock, NULL) == GH_OK) {
+    if (gh_pipeline_run(schedule, times, &clock, NULL) == GH_OK) {
         idle = gh_pipeline_bubble(schedule, &clock);
     }
     gh_pipeline_free(schedule);
     return idle;
+}
+
+double pipeline_idle(const struct options *options, int count)
+{
+    static const struct gh_pipeline_times times = {
+        .pass = { [GH_ACTION_FORWARD] = 1,
+                  [GH_ACTION_BACKWARD] = 2,
+                  [GH_ACTION_INPUTS] = 1,
+                  [GH_ACTION_WEIGHTS] = 1 },
+    };
+
+    return pipeline_idle_of(options, count, &times);
 }
 
 /* ---- layers -------------------------------------------------------------- */

@@ -32,6 +32,9 @@ const char *pipeline_schedule_name(const struct options *options);
  * clock where a backward takes two forwards and a message no time.  Returns 0
  * if there is no such schedule. */
 double pipeline_idle(const struct options *options, int count);
+/* The same, where passes take `times`. */
+double pipeline_idle_of(const struct options *options, int count,
+                        const struct gh_pipeline_times *times);
 
 /* Layers of a part of the model. */
 int pipeline_layers(const struct options *options, int part);

@@ -114,6 +114,12 @@ static double mean_loss(const struct trainer *trainer, int count)
     return sum / count;
 }
 
+/* Makes a mean that of n values, with one more. */
+static void add_to_mean(double *mean, double value, int n)
+{
+    *mean += (value - *mean) / n;
+}
+
 /* What ranks tell each other after a step. */
 struct step_news {
     double loss;
@@ -159,6 +165,72 @@ static int share_step(struct trainer *trainer, struct result *result, int step)
     return 0;
 }
 
+/* The stages of the ranks that train on the first text. */
+static int gather_stages(struct trainer *trainer, struct stage_time *stages)
+{
+    struct ranks *ranks = trainer->options->ranks;
+    struct stage_time mine, all[RANKS_MOST];
+
+    if (pipeline_times(trainer, &mine) != 0 ||
+        ranks_exchange(ranks, &mine, sizeof(mine), all) != 0) {
+        return -1;
+    }
+    for (int i = 0; i < ranks_pp(ranks); i++) {
+        stages[i] = all[i * ranks_count(ranks)];
+    }
+    return 0;
+}
+
+/* Notes how long stages were idle in a step whose passes were timed.  Returns
+ * 0, or -1: dev->error. */
+static int note_idle(struct trainer *trainer, struct result *result, int count)
+{
+    const int n = options_pp(trainer->options);
+    struct stage_time stages[RANKS_MOST];
+    struct gh_pipeline_times times;
+    double room[RANKS_MOST], longest = 0;
+
+    if (!trainer->times_passes) {
+        return 0;
+    }
+    if (gather_stages(trainer, stages) != 0) {
+        return -1;
+    }
+    times = pass_times_clock(stages, n, room);
+    result->idle[result->n_timed] = pass_times_idle(stages, n);
+    result->idle_predicted[result->n_timed] =
+        pipeline_idle_of(trainer->options, count, &times);
+    for (int i = 0; i < n; i++) {
+        longest = stages[i].step > longest ? stages[i].step : longest;
+    }
+    result->n_timed++;
+    for (int i = 0; i < n; i++) {
+        add_to_mean(&result->stage_idle[i], 1 - stages[i].busy / longest,
+                    result->n_timed);
+    }
+    for (int k = 0; k < GH_ACTIONS; k++) {
+        add_to_mean(&result->pass_ms[k], times.pass[k], result->n_timed);
+    }
+    return 0;
+}
+
+/* Whether the step's passes are timed: one of the last that have the most
+ * microbatches. */
+static bool times_passes(const struct options *options, int step)
+{
+    const int most = options_max_count(options);
+    int later = 0;
+
+    if (options_pp(options) == 1 || options_count(options, step) != most) {
+        return false;
+    }
+    for (int i = step + 1; i < options->steps && later < options->time_passes;
+         i++) {
+        later += options_count(options, i) == most;
+    }
+    return later < options->time_passes;
+}
+
 /* Finds out whether all ranks have the same weights, and whether one of them
  * was told to stop.  Returns 0, or -1: dev->error. */
 static int share_end(struct trainer *trainer, struct result *result,
@@ -167,8 +239,7 @@ static int share_end(struct trainer *trainer, struct result *result,
     struct ranks *ranks = trainer->options->ranks;
     const int ep = config_ep(&trainer->options->config);
     const uint64_t mine[5] = { result->weights_hash, experts, result->told,
-                               (uint64_t)result->settled,
-                               result->grown_bytes };
+                               (uint64_t)result->settled, result->grown_bytes };
     uint64_t all[RANKS_MOST][5];
 
     result->ranks = ranks == NULL ? 1 : ranks->n;
@@ -235,6 +306,7 @@ static int run_step(struct trainer *trainer, struct step_graphs *graphs,
     if (sample_step(trainer, text, step, count) != 0) {
         return -1;
     }
+    trainer->times_passes = times_passes(trainer->options, step);
     start = milliseconds();
     if (issue(trainer, graphs, count) != 0) {
         return -1;
@@ -250,7 +322,9 @@ static int run_step(struct trainer *trainer, struct step_graphs *graphs,
     for (int i = 0; i < count; i++) {
         result->shaped[trainer->shape_of[i]]++;
     }
-    return share_step(trainer, result, step);
+    return share_step(trainer, result, step) == 0
+               ? note_idle(trainer, result, count)
+               : -1;
 }
 
 /* ---- a run -------------------------------------------------------------- */
@@ -268,9 +342,12 @@ static int result_init(struct result *result, const struct options *options,
     result->recordings = calloc(n, sizeof(*result->recordings));
     result->tokens = calloc(n, sizeof(*result->tokens));
     result->used_bytes = calloc(n, sizeof(*result->used_bytes));
+    result->idle = calloc(n, sizeof(*result->idle));
+    result->idle_predicted = calloc(n, sizeof(*result->idle_predicted));
     return result->loss == NULL || result->step_ms == NULL ||
                    result->host_ms == NULL || result->recordings == NULL ||
-                   result->tokens == NULL || result->used_bytes == NULL
+                   result->tokens == NULL || result->used_bytes == NULL ||
+                   result->idle == NULL || result->idle_predicted == NULL
                ? -1
                : 0;
 }
@@ -283,6 +360,8 @@ void result_free(struct result *result)
     free(result->recordings);
     free(result->tokens);
     free(result->used_bytes);
+    free(result->idle);
+    free(result->idle_predicted);
     free(result->layer_bytes);
     memset(result, 0, sizeof(*result));
 }

@@ -27,6 +27,8 @@
 #include "step/options.h"
 #include "step/text.h"
 
+#include "lib/pipeline/pipeline.h"
+
 #include <graphhooks/exchange.h>
 #include <graphhooks/memory.h>
 #include <graphhooks/offload.h>
@@ -45,6 +47,11 @@ struct result {
     uint64_t weights_hash;
     uint64_t shaped[MAX_LENGTHS]; /* microbatches of each shape */
     uint64_t *tokens; /* one for each step: of all ranks, without padding */
+    int n_timed;            /* steps whose passes were timed, and of each: */
+    double *idle;           /* the share in which stages were idle, */
+    double *idle_predicted; /* and on a clock with passes as long as these */
+    double pass_ms[GH_ACTIONS]; /* of each kind, the mean of all */
+    double stage_idle[RANKS_MOST]; /* the share of each stage */
     int ranks;
     bool ranks_differ; /* their weights are not the same bits */
     bool told;         /* to stop, by this rank's progress function */

@@ -81,6 +81,7 @@ struct trainer {
     int *offsets, *offsets_host, *lengths_host; /* of documents; else NULL */
 
     struct pipeline *pipeline; /* NULL: there is one stage */
+    bool times_passes; /* of the current step; in a pipeline */
     struct host *host; /* in graph mode */
     struct bare *bare; /* in bare mode */
     struct exchanger *exchanger; /* NULL: the engine itself exchanges */
