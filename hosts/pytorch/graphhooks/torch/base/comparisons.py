@@ -15,6 +15,7 @@ from .memory import synchronize
 
 _MANY = 1024  # answers that wait, of a loop that never comes to read them
 _AT_ONCE = 64 << 20  # bytes of tensors that are compared by one launch
+_ROUNDINGS = 8
 
 
 class Comparisons:
@@ -74,6 +75,28 @@ def first_difference(pairs) -> int | None:
 def same_bits(one, other) -> bool:
     """As the same for two tensors."""
     return first_difference([(one, other)]) is None
+
+
+def are_of_rounding(pairs) -> bool:
+    """Whether those that differ do so as one sum does in another order: by at
+    most some units in the last place of the largest number there.  Waits for
+    the device."""
+    unlike = [(one, other) for one, other in pairs
+              if first_difference([(one, other)]) is not None]
+    return bool(unlike) and all(
+        are_alike(one, other) and one.is_floating_point()
+        and _most(_wide(one) - _wide(other)) <= _ROUNDINGS
+        * torch.finfo(one.dtype).eps * _most(_wide(one))
+        for one, other in unlike)
+
+
+def _wide(tensor):
+    return tensor.detach().to(max(tensor.dtype, torch.float32,
+                                  key=lambda dtype: dtype.itemsize))
+
+
+def _most(tensor) -> float:
+    return tensor.abs().max().item()
 
 
 def are_alike(one, other) -> bool:

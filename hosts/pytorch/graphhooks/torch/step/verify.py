@@ -34,7 +34,7 @@ import torch
 
 from ...errors import Error
 from ..base import memory, tree
-from ..base.comparisons import first_difference
+from ..base.comparisons import are_of_rounding, first_difference
 from ..base.notices import NOTE
 from ..base.private import at_end_of_pass
 from ..base.questions import VERIFY
@@ -55,9 +55,14 @@ _NO_TIME, _NO_MEMORY = "no time", "no memory"
 # What a pass beside a replay has shown, from the best to the worst.
 _SAME, _DIFFERS, _NO_FIT, _FAILED = range(4)
 _ELSEWHERE = "something on another rank"
-# Times that eager has to give the same before a graph is accused: kernels that
-# add up in any order, as attention's backward is by default, often agree.
+# Kernels that add up in any order, as attention's backward is by default, give
+# now and then what they gave neither before nor after.  So eager has to give
+# the same this often before a graph is accused, and a graph whose numbers are
+# off by a rounding has so many replays in which it may not be off again.
 _REPEATS = 8
+_DOUBTED = 8
+# What a difference shows, from the best to the worst for the graph's honour.
+_DOUBTFUL, _WRONG, _UNTOLD = range(3)
 
 
 def asked(options: dict) -> str:
@@ -115,6 +120,7 @@ class Verify:
         self.failures: dict = {}  # why one is not looked at any more
         self._held: list = []  # instances with a pass beside them
         self._looked: set = set()  # segments at which it has looked
+        self._doubts: dict = {}  # segments that were off: looks to come
         self._at = -1  # the step of the last look
         self._looks = 0  # whose time is counted
         self._alarmed_at = -2  # the step of the last difference
@@ -135,7 +141,7 @@ class Verify:
         """What the next pass begins with, if it may be one to look at: with
         auto one a step, as each takes time, and activations twice."""
         if self.mode == "auto" and self._at == self.owner.steps \
-                and not self._is_alarmed():
+                and not self._is_alarmed() and segment not in self._doubts:
             return None
         if not self._has_time(segment):
             return _NO_TIME
@@ -179,7 +185,8 @@ class Verify:
         return self.owner.ranks.worst(segment, VERIFY, answer)
 
     def _next(self, segment, instance) -> None:
-        instance.left = 1 if self.mode == "always" else \
+        instance.left = 1 if self.mode == "always" \
+            or segment in self._doubts else \
             _DISTANCES[min(instance.looks, len(_DISTANCES) - 1)]
         instance.looks += 1
         self._recount(segment)
@@ -197,7 +204,8 @@ class Verify:
 
     def _has_time(self, segment) -> bool:
         """For what it has taken so far, and for as much as a look has."""
-        if self.mode == "always" or segment not in self._looked:
+        if self.mode == "always" or segment not in self._looked \
+                or segment in self._doubts:
             return True
         for start, end in self._events:
             end.synchronize()
@@ -278,12 +286,15 @@ class Verify:
             if shown == _SAME:
                 self.counts["forwards"] += is_last
                 return False
-            if shown == _DIFFERS and self._worst(
-                    segment, not self._repeats(apart, since)):
+            verdict = _WRONG if shown == _NO_FIT else self._judge(
+                segment, what, self._pairs(apart, instance, since, is_last),
+                self._repeats(apart, since))
+            if verdict == _UNTOLD:
                 self._cannot_tell(instance)
                 return False
             of = f" of {site.name}" if len(segment.sites) > 1 else ""
-            self._accuse(segment, "forward", (what or _ELSEWHERE) + of)
+            self._blame(verdict, segment, "forward",
+                        (what or _ELSEWHERE) + of)
         if shown == _NO_FIT:
             instance.apart = None
             if site.position == 0:
@@ -321,16 +332,20 @@ class Verify:
         return (_SAME if what is None else _DIFFERS), what
 
     @staticmethod
-    def _what_differs(apart, instance, since: int, is_last: bool):
+    def _pairs(apart, instance, since: int, is_last: bool) -> list:
+        """What there is of the graph and of the module, with names."""
         live = apart.live[since:]
         outputs = instance.outputs[since:since + len(live)]
         pairs = [(f"output {i}", output, one) for i, (output, one)
                  in enumerate(zip(outputs, live), since)]
-        if is_last:
-            pairs += apart.pairs_of_buffers()
-        what = Verify._first(pairs)
+        return pairs + (apart.pairs_of_buffers() if is_last else [])
+
+    @staticmethod
+    def _what_differs(apart, instance, since: int, is_last: bool):
+        what = Verify._first(Verify._pairs(apart, instance, since, is_last))
         if what is not None:
             return what
+        live = apart.live[since:]
         constant = {i for i, one in enumerate(live, since)
                     if not one.requires_grad}
         if constant != {i for i in instance.constant
@@ -387,15 +402,18 @@ class Verify:
         shown = self._worst(segment, shown)
         if shown == _FAILED:
             self._fail(segment)
-        elif shown == _SAME:
+            return results
+        if shown == _SAME:
             self.counts["backwards"] += 1
-        elif self._worst(segment, not self._repeats_back(
-                apart, grads, results)):
+            self._note_same(segment)
+            return results
+        verdict = self._judge(segment, what, apart.pairs(results),
+                              self._repeats_back(apart, grads, results))
+        if verdict == _UNTOLD:
             self._cannot_tell()
-        else:
-            self._accuse(segment, "backward", what or _ELSEWHERE)
-            return apart.put_gradients(len(results))
-        return results
+            return results
+        self._blame(verdict, segment, "backward", what or _ELSEWHERE)
+        return apart.put_gradients(len(results))
 
     @staticmethod
     def _in_its_place(segment, apart, microbatch: int, grads):
@@ -432,6 +450,48 @@ class Verify:
 
     # ---- what comes of it -----------------------------------------------
 
+    def _judge(self, segment, what, pairs, repeats: bool) -> int:
+        """What a difference shows, of which eager has none if it `repeats`:
+        the worst of any rank, where those without one know nothing."""
+        answer = _WRONG
+        try:
+            if not repeats:
+                answer = _UNTOLD
+            elif what is None or segment not in self._doubts \
+                    and are_of_rounding([pair for _, *pair in pairs]):
+                answer = _DOUBTFUL
+        except Exception:  # no memory
+            answer = _UNTOLD
+        return self._worst(segment, answer)
+
+    def _blame(self, verdict: int, segment, which: str, what: str) -> None:
+        if verdict == _WRONG:
+            self._accuse(segment, which, what)
+        else:
+            self._doubt(segment)
+
+    def _doubt(self, segment) -> None:
+        """Each of the next replays is looked at, and one that is off again
+        shows that the graph is."""
+        self.counts["cannot_tell"] += 1
+        self._doubts[segment] = _DOUBTED
+        self._look_soon(segment)
+
+    def _look_soon(self, segment, again=False) -> None:
+        """At each of its graphs that is looked at."""
+        for instance in segment.instances.values():
+            if instance.left <= max(_LATER, *_DISTANCES):
+                instance.left = 1
+                instance.looks = 0 if again else instance.looks
+        self._recount(segment)
+
+    def _note_same(self, segment) -> None:
+        """After a whole pass."""
+        if segment in self._doubts:
+            self._doubts[segment] -= 1
+            if not self._doubts[segment]:
+                del self._doubts[segment]
+
     def _cannot_tell(self, instance=None) -> None:
         self.counts["cannot_tell"] += 1
         if instance is not None:
@@ -450,10 +510,7 @@ class Verify:
         self._alarmed_at = self.owner.steps
         self._looked.clear()
         for other in self.owner.segments:
-            for instance in other.instances.values():
-                if instance.left <= max(_LATER, *_DISTANCES):
-                    instance.left, instance.looks = 1, 0
-            self._recount(other)
+            self._look_soon(other, again=True)
 
     def _note_failure(self, segment, failure) -> None:
         self.failures[segment.name] = f"{type(failure).__name__}: " \
@@ -484,6 +541,6 @@ class Verify:
         return [f"verify={self.mode}: {self.counts['forwards']} forwards and "
                 f"{self.counts['backwards']} backwards were run eagerly too, "
                 f"{len(self.differences)} segments differed, "
-                f"{self.counts['cannot_tell']} times eager differed from "
-                f"itself, {self.counts['no_memory']} times there was too "
-                "little memory"]
+                f"{self.counts['cannot_tell']} times it could not tell, "
+                f"{self.counts['no_memory']} times there was too little "
+                "memory"]
