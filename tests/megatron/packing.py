@@ -8,15 +8,19 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import inspect
+import types
 
 from models import DEVICE, torch
 from training import (KINDS, LENGTH, WORDS, build_chunks,
                       get_gpt_layer_local_spec)
 
+from megatron.core import parallel_state
+from megatron.core.datasets.data_schedule import HybridCPDataLoaderWrapper
 from megatron.core.models.common.embeddings.rotary_pos_embedding import (
     RotaryEmbedding)
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.module import MegatronModule
+from megatron.core.utils import get_batch_on_this_cp_rank
 
 dist = torch.distributed
 SEQUENCES = 4  # of a microbatch, on all its ranks
@@ -90,7 +94,8 @@ class DealtAttention(MegatronModule):
 
     def forward(self, query, key, value, *_, packed_seq_params, **__):
         packed, group = packed_seq_params, packed_seq_params.cp_group
-        size, rank = dist.get_world_size(group), dist.get_rank(group)
+        size = packed.local_cp_size
+        rank = dist.get_rank(group) if size > 1 else 0
         offsets = packed.cu_seqlens_q_padded
         actual = packed.cu_seqlens_q[1:] - packed.cu_seqlens_q[:-1]
         ranks = [dealt(offsets, len(query), size, r) for r in range(size)]
@@ -227,3 +232,64 @@ class Dealt(Packed):
                 cu_seqlens_q_padded=padded, cu_seqlens_kv_padded=padded,
                 max_seqlen_q=self._longest, max_seqlen_kv=self._longest,
                 local_cp_size=size, cp_group=group))
+
+
+MOST = LENGTH  # tokens of a rank
+# Of sequences, times that; 0 are as many as ranks.  By step, and by rank.
+LENGTHS = ((1, 1), (2, 1)), ((0,), (1,)), ((2,), (1, 1, 1))
+
+
+class Scheduled:
+    """Batches of Megatron's dynamic context parallelism.  Each rank brings
+    sequences of several lengths; Megatron's scheduler says which ranks have a
+    piece of which, and its loader sends them there.  Its schedule takes a
+    batch at a time, and gives the model one sequence after the other."""
+
+    batch = 1
+
+    def __init__(self):
+        self._loader = HybridCPDataLoaderWrapper(
+            self._samples(), types.SimpleNamespace(
+                max_seqlen_per_dp_cp_rank=MOST))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._loader)
+
+    @staticmethod
+    def _samples():
+        rank = dist.get_rank()
+        numbers = torch.Generator().manual_seed(7 + rank)
+        for step in range(1 << 30):
+            lengths = [(length or dist.get_world_size()) * MOST for length
+                       in LENGTHS[step % len(LENGTHS)][rank % 2]]
+            tokens = torch.randint(0, WORDS, (sum(lengths) + 1,),
+                                   generator=numbers).to(DEVICE)
+            yield [dict(
+                tokens=tokens[:-1], labels=tokens[1:],
+                position_ids=torch.cat([torch.arange(n) for n in lengths])
+                .to(DEVICE), cu_seqlens=torch.tensor(
+                    [0, *lengths], dtype=torch.int32).cumsum(0))]
+
+    @staticmethod
+    def take(sample) -> dict:
+        """What the model gets of a sequence: this rank's piece, by Megatron's
+        own division."""
+        size, length = int(sample["local_cp_size"]), len(sample["tokens"])
+        offsets = torch.tensor([0, length], dtype=torch.int32).to(DEVICE)
+        names = "tokens", "labels", "position_ids"
+        mine = get_batch_on_this_cp_rank(
+            {**{n: sample[n][None] for n in names}, "cu_seqlens": offsets,
+             "local_cp_size": sample["local_cp_size"]}, is_hybrid_cp=True,
+            hybrid_cp_group_func=parallel_state
+            .get_hybrid_data_context_parallel_groups)
+        tokens, labels, places = (mine[n].contiguous() for n in names)
+        return dict(
+            input_ids=tokens, labels=labels, position_ids=places,
+            attention_mask=None, packed_seq_params=PackedSeqParams(
+                qkv_format="thd", cu_seqlens_q=offsets, cu_seqlens_kv=offsets,
+                cu_seqlens_q_padded=offsets, cu_seqlens_kv_padded=offsets,
+                max_seqlen_q=4 * MOST, max_seqlen_kv=4 * MOST,
+                local_cp_size=size, cp_group=mine.get("hybrid_cp_group")))

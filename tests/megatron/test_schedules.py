@@ -208,6 +208,28 @@ def of_own_groups(found) -> None:
             in rank["explained"]
 
 
+@pytest.mark.parametrize("size, banks", [(2, 3), (4, 4)])
+def test_a_schedule_of_several_context_sizes_replays(tmp_path, size, banks):
+    """Megatron's own, its loader and its groups: banks of each group that a
+    rank is in, and of each length of a piece."""
+    found = ran(tmp_path, "schedule", size)
+    assert len(found) == 3
+    for case, ranks in found.items():
+        assert not any("error" in rank for rank in ranks), "\n".join(
+            rank.get("error", "") for rank in ranks)
+        for rank in ranks:
+            assert rank["replays"] == rank["passes"] - rank["warmup"], case
+            assert rank["banks"] == [banks], case
+            # All lengths come in three steps; the second time they are
+            # recorded.
+            assert len(set(rank["recordings"][5:])) == 1, case
+            assert rank["recordings"][5] == 2 * banks * rank["layers"]
+            # Ranks agree on what to verify, whatever each has looked at.
+            assert rank["verified"] > 0, case
+    if size == 4:  # of which some have more microbatches than others
+        assert len({rank["passes"] for rank in ranks}) == 2
+
+
 @pytest.mark.parametrize("case, said", [
     ("killed", "decoder.layers.0, microbatch 1: "),
     ("killed, interleaved", "chunk 0: decoder.layers.0, microbatch 2: "),

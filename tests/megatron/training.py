@@ -283,6 +283,8 @@ class Training:
 
     def _forward(self, data, model, return_schedule_plan=False):
         given = next(data)
+        if hasattr(self.data[0], "take"):  # of what a schedule has dealt out
+            given = self.data[0].take(given)
 
         def loss(out):
             value = out.float().mean()

@@ -32,7 +32,8 @@ from megatron.core.distributed import finalize_model_grads  # noqa: E402
 from megatron.core.transformer.moe import (  # noqa: E402
     token_dispatcher as dispatchers)
 from models import torch  # noqa: E402
-from packing import Dealt, Packed, build_dealt, build_packed  # noqa: E402
+from packing import (  # noqa: E402
+    MOST, Dealt, DealtAttention, Packed, Scheduled, build_dealt, build_packed)  # noqa: E402
 from softclock import Clock  # noqa: E402
 from training import compare  # noqa: E402
 
@@ -210,6 +211,33 @@ def of_padded_sequences(kind="dense", scope="attn", divided=(),
         dict(divided), kind, scope, [8] * 3, make=build_dealt,
         data=lambda: Dealt(groups, 4 * training.LENGTH + 16, (3, 4, 3, 6, 5)),
         attach={"group": group, "packed": dict.fromkeys(OFFSETS, 8)}, **how)
+
+
+def by_its_schedule(kind="dense", scope="attn", steps=16, wrap=None,
+                    **how) -> dict:
+    """Megatron's own schedule of dynamic context parallelism, its loader and
+    its process groups; the attach is told nothing of them."""
+    training.divide(hybrid_context_parallel=True)
+    one_step = training.with_buffers(counts=[1])
+    recordings: list = []
+
+    def train(each):
+        for _ in range(steps):
+            one_step(each)
+            if each.attached is not None:
+                recordings.append(each.attached.stats()["recordings"])
+
+    two = compare(train, kind, scope, eager=("warmup", "banks", "input"),
+                  make=build_packed, attention=DealtAttention,
+                  data=Scheduled, wrap=wrap or finalized(),
+                  hybrid_context_parallel=True,
+                  max_seqlen_per_dp_cp_rank=MOST, **how)
+    layers = len(two.core.decoder.layers)
+    return {"passes": 2 * len(two.losses) * layers, "layers": layers,
+            "warmup": 2 * sum(two.stats["eager_calls"].values()),
+            "replays": two.stats["replays"], "recordings": recordings,
+            "banks": [len(c["banks"]) for c in two.stats["chunks"]],
+            "verified": two.stats["verify"]["forwards"]}
 
 
 def alone_and_both() -> tuple:
@@ -575,6 +603,12 @@ CASES = {
     "partitions": {
         "five partitions": of_partitions,
         "too few banks": lambda: of_partitions(max_banks=2)},
+    "schedule": {
+        **{f"its schedule, {scope or 'layers'}": lambda scope=scope:
+           by_its_schedule(scope=scope) for scope in ("attn", "")},
+        "its schedule, buckets": lambda: by_its_schedule(
+            wrap=training.wrapped(finalize_model_grads,
+                                  overlap_grad_reduce=True))},
     "lengths": {
         "padded sequences": of_padded_sequences,
         "padded sequences of experts": lambda: of_padded_sequences(

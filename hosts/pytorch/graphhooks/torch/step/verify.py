@@ -17,7 +17,8 @@ has shown it.
               between two of them
 
 Ranks that run layers together look at the same replays, as their modules hold
-collectives: each answer is the worst of any rank.
+collectives: each answer is the worst of any rank.  What decides it without a
+question is the same on all of them.
 
 Who is not looked at pays for a counter that is compared.
 
@@ -50,6 +51,7 @@ _DISTANCES = (1, 8, 64, 512, 1000)
 # comes whatever the others have cost, but no two of them in one step.
 _SHARE = 0.01
 _LATER = 64  # replays until it is asked again whether there is time, or room
+_SOON = 4  # the same, where another rank has looked elsewhere in this step
 # Instead of what a pass begins with: for a look, or for that itself.
 _NO_TIME, _NO_MEMORY = "no time", "no memory"
 # What a pass beside a replay has shown, from the best to the worst.
@@ -159,10 +161,12 @@ class Verify:
         if instance.left == 1:
             segment.due = True
             return False
-        if before is None:
+        varies = self.owner.ranks.varies
+        if before is None and not varies:
             return False
-        if self._worst(segment, self._why_not(segment, instance, before)):
-            self._later(segment, instance)
+        why = self._worst(segment, self._why_not(segment, instance, before))
+        if why:
+            self._later(segment, instance, _LATER if why == 1 else _SOON)
             return False
         self._next(segment, instance)
         self._looked.add(segment)
@@ -173,7 +177,10 @@ class Verify:
             return self._module(segment, instance, site, args, kwargs, ())
 
     def _why_not(self, segment, instance, before) -> int:
-        """0: it may be looked at."""
+        """0: it may be looked at; 2: not in this step.  Ranks that are others
+        in each microbatch may have looked elsewhere, so each of them asks."""
+        if before is None:
+            return 2
         if before is _NO_MEMORY:
             self.counts["no_memory"] += 1
             return 1
@@ -191,8 +198,8 @@ class Verify:
         instance.looks += 1
         self._recount(segment)
 
-    def _later(self, segment, instance) -> None:
-        instance.left = _LATER
+    def _later(self, segment, instance, replays: int) -> None:
+        instance.left = replays
         self._recount(segment)
 
     @staticmethod
