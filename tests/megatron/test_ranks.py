@@ -86,6 +86,51 @@ def test_rows_are_equal_and_replay_and_are_not_run_again(ranks):
     assert again == found
 
 
+def test_a_long_training_records_no_more_and_is_told_apart(ranks):
+    """That of EP2, whose tokens go by the exchange, too."""
+    modes = "scope+scope@exchange"
+    long = "--only", "EP2", "--steps", "12", "--steady"
+    status, said, found = ranks(*long, "4", "--modes", modes)
+    assert status == 0, said
+    for mode in modes.split("+"):
+        one = found["EP2", mode]
+        assert one["equal"] and one["compared"][0]["losses"] == 12 * 2
+        for rank, steady in enumerate(one["steady"]):
+            assert steady["grows"] == [] and steady["mib"] == []
+            (step, recorded), = steady["recorded"]
+            assert 1 < step <= 4 and recorded == one["recordings"][rank]
+        assert f"{mode}; rank 0: last recording in step {step}; rank 1" in said
+    assert [one["recorded"] for one in found["EP2", "off"]["steady"]] \
+        == [[], []]
+
+    # Nothing may be recorded after the first step: it is.
+    status, said, found = ranks("--only", "PP2", "--modes", "layer",
+                                "--steady", "1")
+    assert status == 1 and found["PP2", "layer"]["equal"], said
+    assert "rank 0: last recording in step 2, GROWS: recordings in step 2" \
+        in said
+
+
+@pytest.mark.parametrize("last, grows", [
+    ((100.5, 900.0, 15.0), []),
+    ((102.0, 400.0, 10.0),
+     ["allocated 100.0 MiB after step 4 and 102.0 after step 12"]),
+    ((100.0, 400.0, 30.0),
+     ["of the driver 10.0 MiB after step 4 and 30.0 after step 12"])])
+def test_memory_that_grows_is_told_apart(monkeypatch, last, grows):
+    monkeypatch.setattr(sys, "path", [str(
+        STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])
+    import types
+
+    import common
+    import megatron_ranks
+
+    run = common.Run("scope", "scope", recorded=[(2, 8)],
+                     memory=[(100.0, 400.0, 10.0), last])
+    args = types.SimpleNamespace(steady=4, steps=12)
+    assert megatron_ranks.unsteady(args, run) == grows
+
+
 def test_a_mode_that_fails_on_one_rank_ends_no_other(ranks):
     status, said, found = ranks("--only", "PP2", starts=1, FAILS="layer")
     assert "waited 5 s for the others" in said

@@ -122,6 +122,8 @@ class Run:
     peak_mib: float = 0.0  # what torch allocated
     device_mib: float = 0.0  # what the device gave, graphs included
     left_mib: float = 0.0  # what torch still held when all was freed
+    recorded: list = field(default_factory=list)  # (step, recordings by then)
+    memory: list = field(default_factory=list)  # MiB of kinds, at some steps
     stats: dict = field(default_factory=dict)
     explained: str = ""
     error: str = ""

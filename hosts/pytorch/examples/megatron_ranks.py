@@ -45,6 +45,9 @@ import torch
 
 _WHOLE = ("te", "layer", "chunk")
 _PARTS = ("te", "scope")
+# More of it than so much is growth: what torch has allocated, what it holds,
+# which depends on what sizes have come, and what the driver and others have.
+MIB = 1.0, float("inf"), 16.0
 SECONDS = 60  # that a rank which is done waits for the others
 
 
@@ -160,6 +163,9 @@ def make_parser():
     add("--seed", type=int, default=1, help="of weights and text")
     add("--text", type=type(options.TEXT), default=options.TEXT,
         metavar="FILE", help="what is learned, as bytes")  # fmt: skip
+    add("--steady", type=options.positive, default=0, metavar="STEP",
+        help="after so many steps nothing more is recorded, and no device "
+        "memory taken: a training that does either is a failure")
     add("--explain", action="store_true", help="say what was captured")
     return parser
 
@@ -208,7 +214,40 @@ def loop(run: common.Run, training, args, world, text) -> None:
         world.synchronize()
         torch.distributed.barrier()
         common.timed(training, run, batches, world)
+        if args.steady:
+            look_at(run, training, step + 1, step + 1 in (args.steady,
+                                                          args.steps))
     common.ended(training, run, world)
+
+
+def look_at(run: common.Run, training, step: int, is_mark: bool) -> None:
+    """After a step: what is recorded by then, and what memory is taken."""
+    recorded = training.graphs.stats().get("recordings", 0)
+    if recorded != (run.recorded[-1][1] if run.recorded else 0):
+        run.recorded.append((step, recorded))
+    if not is_mark or training.device.type != "cuda":
+        return
+    gc.collect()
+    free, total = torch.cuda.mem_get_info(training.device)
+    held = torch.cuda.memory_reserved(training.device)
+    run.memory.append([x / 2**20 for x in (
+        torch.cuda.memory_allocated(training.device), held,
+        total - free - held)])
+
+
+def unsteady(args, run: common.Run) -> list[str]:
+    """What has gone on growing."""
+    found = []
+    if run.recorded and run.recorded[-1][0] > args.steady:
+        found.append(f"recordings in step {run.recorded[-1][0]}")
+    if len(run.memory) > 1:
+        for name, most, first, last in zip(
+                ("allocated", "", "of the driver"), MIB, *run.memory):
+            if last - first > most:
+                found.append(f"{name} {first:.1f} MiB after step "
+                             f"{args.steady} and {last:.1f} after step "
+                             f"{args.steps}")
+    return found
 
 
 def options_of(words: str) -> dict:
@@ -281,6 +320,9 @@ def said_of(args, run: common.Run, first: common.Run) -> dict:
         "losses": run.curve()[-1:],
         "compared": {"losses": sum(len(x) for x in run.losses),
                      "tensors": len(run.weights)}}
+    if args.steady:
+        found["steady"] = {"recorded": run.recorded, "mib": run.memory,
+                           "grows": unsteady(args, run)}
     stats = {n: run.stats.get(n) for n in (
         "recordings", "replays", "eager_calls", "refused")}
     stats["order"] = run.stats.get("overlap")
@@ -297,7 +339,9 @@ def together(each: list[dict], tokens: int) -> dict:
         return {"equal": False, "errors": errors}
     slowest = max(one["step_ms"] for one in each)
     losses = [x for one in each for x in one["losses"] if x == x]
+    steady = [one["steady"] for one in each if "steady" in one]
     return {
+        **({"steady": steady} if steady else {}),
         "equal": not any(one["differences"] for one in each),
         "differences": {f"rank {i}": one["differences"] for i, one in
                         enumerate(each) if one["differences"]},
@@ -439,7 +483,25 @@ def words_of(found: dict) -> str:
     bits = "equal" if found["equal"] else "UNEQUAL" + (
         "" if found.get("eager_is_equal") else ", as eager is to itself")
     return (f"{bits}, {found['tokens_per_s']:,.0f} tokens/s, "
-            f"replays {found['replays']}")
+            f"replays {found['replays']}" + steady_words(found))
+
+
+def is_well(found: dict) -> bool:
+    return found["equal"] and not any(
+        one["grows"] for one in found.get("steady", ()))
+
+
+def steady_words(found: dict) -> str:
+    """When the last graph was recorded, and allocated, held and other MiB, at
+    the one step and at the other."""
+    return "".join(
+        f"; rank {i}: last recording in step "
+        f"{(one['recorded'] or [[0]])[-1][0]}" + (
+            ", MiB " + " to ".join("+".join(f"{x:.0f}" for x in at)
+                                   for at in one["mib"])
+            if one["mib"] else "")
+        + "".join(", GROWS: " + why for why in one["grows"])
+        for i, one in enumerate(found.get("steady", ())))
 
 
 HEAD = ["row", "mode", "equal", "tokens/s", "to eager", "to no overlap",
@@ -473,6 +535,8 @@ def table(rows: dict) -> str:
                                             "slots", "eager_calls"))])
             notes += [f"{label}, {name}, {who}: {x}" for who, what in
                       found["differences"].items() for x in what]
+            if "steady" in found:
+                notes.append(f"{label}, {name}{steady_words(found)}")
             notes += [f"{label}, {name}, rank {i}: {layer} is not captured: "
                       f"{why}" for i, refused in enumerate(found["refused"])
                       for layer, why in (refused or {}).items()]
@@ -492,8 +556,10 @@ def verdict(rows: dict) -> tuple[str, bool]:
     modes = [found for each in rows.values() for name, found in each.items()
              if name != "off"]
     equal = sum(found["equal"] for found in modes)
+    well = [is_well(found) for each in rows.values()
+            for found in each.values()]
     return (f"bitwise equal: {equal} of {len(modes)} trainings in "
-            f"{len(rows)} rows", bool(modes) and equal == len(modes))
+            f"{len(rows)} rows", bool(modes) and all(well))
 
 
 def run(args, world, text) -> int:
