@@ -332,6 +332,22 @@ ok $? "and which line it does not understand"
 ./bench/plan_cost --rounds 5 --json "$scratch/p.json"
 ok $? "plan_cost runs"
 json "$scratch/p.json" "plan_cost writes JSON"
+# Each table has a number in each column of each schedule.
+FLAT=12 sh "$srcdir/bench/pipeline.sh" "$scratch/pipeline" soft \
+    > "$scratch/out" 2> "$scratch/err"
+ok $? "pipeline.sh trains by each schedule"
+[ "$(awk 'NF == 7 && $1 != "schedule" && $4 > 0' "$scratch/out" | wc -l)" -eq 4 ]
+ok $? "and compares a step with one of bare graphs"
+awk '/^idle, %/ { inside = 1; next }
+    inside && NF == 6 && $2 > 0 && $2 < 100 && $3 > 0 && $4 > 0 && $5 > 0 {
+        n++
+    }
+    END { exit n != 6 }' "$scratch/out"
+ok $? "and measures for how long stages are idle"
+grep -q '^graph: recorded last in step 2 of 12; later steps had 0.00 MiB' \
+    "$scratch/out"
+ok $? "and says when recordings end"
+
 sh "$srcdir/bench/models.sh" "$scratch/models" soft > "$scratch/out" 2>&1
 ok $? "models.sh trains every model, each way to capture it"
 [ "$(find "$scratch/models" -name 'models_*.json' | wc -l)" -eq 12 ]
