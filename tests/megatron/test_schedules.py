@@ -58,11 +58,14 @@ SLOTS = {
        for each in ("", " of experts", " of latent attention")},
     "overlap of padded sequences": [[2]] * 4, "overlap of all": [[2]] * 4,
     "uneven, tied": [[2], [1]], "uneven, tied, whole chunks": [[2], [1]],
+    **{f"interleaved, uneven, tied, {what}": [[4, 2], [3, 1]]
+       for what in ("parts", "layers", "whole chunks")},
     "too few slots": [[1]] * 2,
     "parts of a sequence, dense ": [[1]] * 2,
     "parts of a sequence, dense attn,mlp": [[1]] * 2,
     "parts of a sequence, moe attn,moe_router,moe_preprocess": [[1]] * 2,
     "four stages": [[4], [3], [2], [1]],
+    "four stages, uneven, tied": [[4], [3], [2], [1]],
     "four stages, interleaved by sixes, whole chunks":
         [[12, 6], [11, 5], [9, 4], [7, 3]],
     "a hook on one rank": [[2]] * 2 + [[1]] * 2,
@@ -86,7 +89,8 @@ SLOTS = {
     "overlap of contexts, attn": [[2]] * 2,
     "overlap of contexts, attn,moe_router,moe_preprocess": [[2]] * 2,
     "overlap of contexts, delayed weights": [[2]] * 2,
-    "offload, 1F1B": [[2], [1]], "offload, interleaved": [[4, 2], [3, 1]],
+    "offload, 1F1B": [[2], [1]], "offload, more stays behind": [[2], [1]],
+    "offload, interleaved": [[4, 2], [3, 1]],
     "offload, overlap": [[2]] * 2,
     "all at once": [[4, 2]] * 4,
     "order off": [[1]] * 2, "order fixed": [[2]] * 2, "order auto": [[2]] * 2,
@@ -132,7 +136,7 @@ def ran(folder: Path, cases: str, size: int, lost: int = -1) -> dict:
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 8), ("scopes", 2, 19), ("experts", 2, 8),
     ("overlap", 2, 15), ("pieces", 2, 6), ("partitions", 4, 2), ("lengths", 4, 5),
-    ("stages", 2, 6), ("offload", 2, 3), ("order", 2, 5), ("four", 4, 8)])
+    ("stages", 2, 9), ("offload", 2, 4), ("order", 2, 5), ("four", 4, 9)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     for case, ranks in found.items():
@@ -175,6 +179,10 @@ def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     for case in "offload, 1F1B", "offload, interleaved", "offload, overlap", \
             "all at once":
         assert all(rank["moved"][0] > 0 for rank in found.get(case, ()))
+    if cases == "offload":  # the last stage keeps what the delta says
+        first, last = (rank["moved"][0] for rank
+                       in found["offload, more stays behind"])
+        assert first > last
     for case in "a hook on one rank", "a hook on one rank, experts":
         for rank, one in enumerate(found.get(case, ())):
             # The others of its group go along, and nobody else.
@@ -233,7 +241,8 @@ def test_a_schedule_of_several_context_sizes_replays(tmp_path, size, banks):
 @pytest.mark.parametrize("case, said", [
     ("killed", "decoder.layers.0, microbatch 1: "),
     ("killed, interleaved", "chunk 0: decoder.layers.0, microbatch 2: "),
-    ("killed, overlap", "")])
+    ("killed, overlap", ""),
+    ("killed, its schedule", "decoder.layers.0, microbatch 0: ")])
 def test_a_killed_rank_ends_the_others(tmp_path, case, said):
     """Those of its graphs, and those of the other stage."""
     others = ran(tmp_path, case, 4, lost=3)[case]

@@ -33,7 +33,7 @@ from megatron.core.transformer.moe import (  # noqa: E402
     token_dispatcher as dispatchers)
 from models import torch  # noqa: E402
 from packing import (  # noqa: E402
-    MOST, Dealt, DealtAttention, Packed, Scheduled, build_dealt, build_packed)  # noqa: E402
+    MOST, Dealt, DealtAttention, Packed, Scheduled, build_dealt, build_packed)
 from softclock import Clock  # noqa: E402
 from training import compare  # noqa: E402
 
@@ -364,6 +364,20 @@ class Killed(training.Tokens):
         return super().__next__()
 
 
+class Lost(Scheduled):
+    """The last rank, between two sequences of a batch."""
+
+    def __init__(self, left: int):
+        super().__init__()
+        self._left = left if torch.distributed.get_rank() == 3 else -1
+
+    def take(self, sample) -> dict:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().take(sample)
+
+
 def ended(divided, kind, scope, stops=False, dies=False,
           data=training.Tokens, **how) -> dict:
     """What the others end with, and after how long.  `stops`: the last rank
@@ -527,6 +541,9 @@ CASES = {
         "exchange, overlap, delayed weights": lambda: exchanged(
             "auto", EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
             delay_wgrad_compute=True, **OVERLAP),
+        "exchange, overlap, dense layers between": lambda: exchanged(
+            "auto", EXPERTS, "moe", EXCHANGING, num_layers=4,
+            moe_layer_freq=[0, 1, 0, 1], mtp_num_layers=1, **OVERLAP),
         "exchange, order auto": lambda: exchanged(
             "auto", EXPERTS, "moe", EXCHANGING, [3, 4] * 3, graphs=3,
             wrap=late, delay_wgrad_compute=True, order="auto", **OVERLAP)},
@@ -551,6 +568,11 @@ CASES = {
     "killed, overlap": {"killed, overlap": lambda: ended(
         {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, data=lambda: Killed(11),
         **OVERLAP)},
+    "killed, its schedule": {"killed, its schedule": lambda: ended(
+        dict(hybrid_context_parallel=True), "dense", "attn",
+        data=lambda: Lost(6), make=build_packed, attention=DealtAttention,
+        wrap=finalized(), hybrid_context_parallel=True,
+        max_seqlen_per_dp_cp_rank=MOST)},
     "stopped": {"stopped": lambda: ended(
         TENSOR, "dense", "", stops=True, **TENSOR)},
     "order": {
@@ -569,6 +591,10 @@ CASES = {
             parts, "dense", "attn", counts, num_layers=16, attach=MOVED)
            for schedule, parts, counts in (("1F1B", PIPELINE, COUNTS),
                                            ("interleaved", CHUNKS, ROUND))},
+        "offload, more stays behind": lambda: trained(
+            PIPELINE, "dense", "attn", num_layers=16, attach={
+                "offload": "core_attn", "offload_min_bytes": 1},
+            delta_offload_bytes_across_pp_ranks=4096),
         "offload, overlap": lambda: trained(
             EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late, num_layers=4,
             delay_wgrad_compute=True, attach=MOVED, **OVERLAP)},
@@ -591,6 +617,15 @@ CASES = {
             num_layers_in_first_pipeline_stage=1,
             deallocate_pipeline_outputs=True, wrap=finalized(),
             attach={"granularity": "chunk"}),
+        **{f"interleaved, uneven, tied, {what}":
+           lambda kind=kind, scope=scope, options=options: trained(
+               CHUNKS, kind, scope, ROUND, tied=True, num_layers=6,
+               pipeline_model_parallel_layout="Ett|t|tt|tL",
+               deallocate_pipeline_outputs=True, wrap=finalized(),
+               attach=options)
+           for what, kind, scope, options in (
+               ("parts", "moe", EXCHANGING, {}), ("layers", "dense", "", {}),
+               ("whole chunks", "dense", "", {"granularity": "chunk"}))},
         "too few slots": lambda: trained(
             PIPELINE, "dense", "", eager=("warmup", "busy"),
             attach={"max_slots": 1}),
@@ -623,6 +658,10 @@ CASES = {
             **OVERLAP)},
     "four": {
         "all at once": all_at_once,
+        "four stages, uneven, tied": lambda: trained(
+            FOUR, "dense", "", [4, 6, 8, 3], tied=True, num_layers=7,
+            num_layers_in_first_pipeline_stage=1,
+            deallocate_pipeline_outputs=True, wrap=finalized()),
         "four stages": lambda: trained(
             FOUR, "dense", "", [4, 6, 8, 3], wrap=finalized()),
         "four stages, interleaved by sixes, whole chunks": lambda: trained(
