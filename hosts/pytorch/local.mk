@@ -91,6 +91,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/grad/chained.py \
 	hosts/pytorch/graphhooks/torch/grad/contributions.py \
 	hosts/pytorch/graphhooks/torch/grad/gradients.py \
+	hosts/pytorch/graphhooks/torch/grad/in_order.py \
 	hosts/pytorch/graphhooks/torch/grad/gradient_buffers.py \
 	hosts/pytorch/graphhooks/torch/grad/mains.py \
 	hosts/pytorch/graphhooks/torch/grad/staged_gradients.py \

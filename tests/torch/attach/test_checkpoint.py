@@ -278,6 +278,14 @@ class Both(Block):
         return x + checkpoint(self.piece, x, use_reentrant=True)
 
 
+class After(Both):
+    """The same, where the checkpoint is first."""
+
+    def forward(self, x):
+        x = x + checkpoint(self.piece, x, use_reentrant=True)
+        return x + self.attn(self.norm1(x * self.scale))
+
+
 class Tied(Model):
     def __init__(self, make):
         super().__init__(make)
@@ -310,6 +318,8 @@ def in_pairs(run, counts=(1, 2, 2, 3)):
         run.zero()
         for _ in range(count):
             (run.loss() + run.loss()).backward()
+        for p in run.model.parameters():
+            run.note(p.grad)
         run.optimizer.step()
 
 
@@ -341,6 +351,55 @@ def test_where_a_call_adds_several_by_themselves(pair, grain, first, how):
     torn = "gets gradients of several backwards within its" if how else None
     pair(train, grain=grain, make=Twice, max_slots=4, eager=None,
          replays=not how, refused=torn, **how)
+
+
+@pytest.mark.parametrize("first", [(1, 1), (2, 2)])
+@pytest.mark.parametrize("make", [Both, After])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_of_several_calls_a_weight_that_is_outside_too(pair, grain, make,
+                                                       first):
+    """Eager adds what comes from within at once, and the rest at the end."""
+    def train(run):
+        run.steps(first)
+        in_pairs(run)
+
+    run = pair(train, grain=grain, make=make, max_slots=4, eager=None,
+               verify="off",
+               refused="scale is used several times in it, and one backward")
+    assert run.attached.stats()["replays"]
+
+
+class Comes(Once):
+    """Its checkpoint comes and goes."""
+
+    is_whole = False
+
+    def forward(self, x):
+        return Block.forward(self, x) if self.is_whole else super().forward(x)
+
+
+def comes_or_goes(run, *wholes):
+    """The first of them is in the step that runs eagerly."""
+    for whole in wholes:
+        for layer in run.model.layers:
+            layer.is_whole = whole
+        in_pairs(run, [1] if whole is wholes[0] else (1, 2, 1))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_checkpoint_that_goes_before_the_recording(pair, grain):
+    """Its weights are no more added by themselves."""
+    pair(lambda r: comes_or_goes(r, False, True), grain=grain, make=Comes,
+         max_slots=4, verify="off", eager=None)
+
+
+@GIVEN
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_checkpoint_that_comes_before_the_recording(pair, grain, how):
+    run = pair(lambda r: comes_or_goes(r, True, False), grain=grain,
+               make=Comes, max_slots=4, verify="off", eager=None,
+               judge=False, **how)
+    assert "refused" in run.attached.stats()["eager_calls"]
 
 
 @GIVEN

@@ -16,7 +16,8 @@ from graphhooks.torch.attach import attached
 from graphhooks.torch.base import tree
 from graphhooks.torch.grad import gradients, sums
 from graphhooks.torch.grad.gradient_buffers import Home
-from graphhooks.torch.grad.parameters import Parameters, like
+from graphhooks.torch.grad.parameters import Parameters
+from graphhooks.torch.grad.strides import like
 from graphhooks.torch.grad.watchers import is_held, is_watched
 from graphhooks.torch.record.flights import Flights, Waiting
 from graphhooks.torch.record.instance import Backward

@@ -787,6 +787,74 @@ def test_a_weight_used_several_times_in_two_calls(pair, grain, make, replays):
          "elsewhere too, or in another call")
 
 
+def note_gradients(run) -> None:
+    for p in run.model.parameters():
+        if p.grad is not None:
+            run.note(p.grad)
+
+
+def sums_later(run, counts=(1, 1, 3, 2)):
+    """Of two losses each, after steps of one."""
+    run.steps([1, 1])
+    for count in counts:
+        run.zero()
+        for _ in range(count):
+            (run.loss() + run.loss()).backward()
+        note_gradients(run)
+        run.optimizer.step()
+
+
+class Tied(Model):
+    def __init__(self, make):
+        super().__init__(make)
+        self.layers[2].mlp.up.weight = self.layers[0].mlp.up.weight
+
+
+def listen(run):
+    """To a weight that is used several times."""
+    run.model.layers[1].attn.out.weight.register_post_accumulate_grad_hook(
+        lambda p: run.note(p.grad))
+
+
+@pytest.mark.parametrize("grain, make, model, before, how", [
+    *((grain, Thrice, None, before, {}) for grain in WHOLE
+      for before in (None, listen)),
+    *((grain, Thrice, None, None, {"gradients": "autograd"})
+      for grain in WHOLE),
+    ("chunk", Block, Tied, None, {})])
+def test_calls_of_one_backward_that_come_later(pair, grain, make, model,
+                                               before, how):
+    """Eager adds up ((a + b) + c) + d, graphs (a + b) + (c + d)."""
+    run = pair(sums_later, grain=grain, make=make, model=model,
+               before=before, max_slots=4, eager=None,
+               refused="weight is used several times in it, and one backward",
+               **how)
+    # What is not used so has its graphs.
+    assert run.attached.stats()["replays"] >= 2
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_calls_of_one_backward_where_weights_are_frozen(pair, frozen):
+    """Between a forward and its backward."""
+    def train(run):
+        run.steps([1, 1])
+        run.zero()
+        loss = run.loss() + run.loss()
+        run.model.layers[1].attn.out.weight.requires_grad_(not frozen)
+        loss.backward()
+        run.model.layers[1].attn.out.weight.requires_grad_(True)
+        note_gradients(run)
+        run.optimizer.step()
+
+    pair(train, make=Thrice, max_slots=4, eager=None,
+         refused="is used several times in it, and one backward")
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_calls_of_one_backward_where_a_weight_is_used_once(pair, grain):
+    pair(sums_later, grain=grain, max_slots=4)
+
+
 class Ahead(Model):
     """A weight is used on the way to the layers, and in one of them."""
 

@@ -82,6 +82,7 @@ A folder imports from those after it in this list, and from none before it:
       write_streams.py      orders writes to .grad from several streams
       staged_gradients.py   collects gradients inside a recording
       sums.py               sums of several losses, in eager's order
+      in_order.py           the order in which eager adds up, and graphs do not
       contributions.py      gradients of an input that is used more than once
       chained.py            gradients passed from graph to graph without a copy
       strides.py            gradients that are expanded or have holes

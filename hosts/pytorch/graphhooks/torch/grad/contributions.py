@@ -223,7 +223,7 @@ class Shares:
         self._calls = 0
         # Those that a call adds to in a pass within its own, and besides.
         self._mixed: set = set()
-        self._hides = False  # a call that may have such passes has come
+        self.hides = False  # a call that may have such passes has come
         self._unseen: dict = {}  # the same of those that no edge leads to
         self._came: collections.Counter = collections.Counter()  # to those
 
@@ -252,7 +252,7 @@ class Shares:
     def watch_unseen(self, parameters) -> None:
         """Those to which no output of a call leads that may have a backward
         within its backward."""
-        self._hides = True
+        self.hides = True
         self._calls += 1
         for p in parameters:
             if p not in self._unseen:
@@ -308,7 +308,7 @@ class Shares:
         def compare(gradients):
             total, found = gradients[0], self._of_pass(ours)
             if not found:
-                if self._hides and private.is_within():
+                if self.hides and private.is_within():
                     self._mixed.add(p)
                 return
             calls, found, _ = zip(*found)
@@ -327,7 +327,7 @@ class Shares:
     def _of_pass(self, ours) -> list:
         """What has come in the pass at hand; that around it goes on."""
         found = ours.take()
-        if self._hides and private.is_within():
+        if self.hides and private.is_within():
             now = current_pass()
             ours.found = [each for each in found if each[2] != now]
             found = [each for each in found if each[2] == now]

@@ -37,7 +37,6 @@ from torch.autograd.graph import get_gradient_edge
 
 from ...errors import Error
 from ..base import private
-from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
 from ..base.tree import Unfit
 from ..guard.storage_addresses import held_at, is_trained, lent
@@ -47,6 +46,7 @@ from .away import putting
 from .contributions import Others, Shares
 from .gradient_buffers import Home, is_at
 from .mains import Mains
+from .strides import like
 from .watchers import ADDED, Unheard, fate, is_held, is_watched
 
 _form = operator.attrgetter("shape", "dtype")
@@ -90,6 +90,9 @@ class Parameters:
         self._handed: list = []  # of `returned`: where they are, and they
         self._torn: list = []  # of `returned`: that got several in a call
         self._pieces = False  # the same of some of `own`
+        # Those of which a call has several, in whatever passes.
+        self.joined: set = set()
+        self._hides = False  # an eager call has had passes within its own
         self.ends: tuple = ()  # by which autograd comes for `returned`
         self._unheard: Words | None = None  # those without hooks
         self.sample: tuple = ()  # one leaf, for autograd to come by
@@ -121,6 +124,7 @@ class Parameters:
         nested = self.shares.by_itself()
         self.nested = frozenset(nested)
         torn = self.shares.mixed().union(p for p in nested if nested[p])
+        self._hides = self.shares.hides
         nodes = self.shares.stop()
         self._used = set(nodes)
         for p in self.all:
@@ -148,6 +152,7 @@ class Parameters:
                         if p in nested]
         self._torn = [p for p in self.returned if p in torn]
         self._pieces = not torn.isdisjoint(self.own)
+        self.joined = torn.difference(nested)
         if self.sample:
             self._node = nodes[self.own[0]] if self.own else \
                 get_gradient_edge(self.sample[0]).node
@@ -199,6 +204,23 @@ class Parameters:
                         "within its backward, as of two checkpoints, and "
                         "somebody waits for each: give the checkpoints "
                         "use_reentrant=False")
+
+    def note_uses(self, counts: dict, hides: bool) -> None:
+        """A recorded call leads to them so often, and may have passes within
+        its own, which the eager ones may not have had."""
+        self.joined.update(p for p, count in counts.items() if count > 1)
+        others = {p for p in self.nested if counts[p]}
+        self.nested -= others
+        if hides and not self._hides:
+            others = set(self.all)
+        if hides and others:
+            self.joined |= others
+            self._pieces = True
+        if not others.isdisjoint(self.returned) \
+                or hides and others and self.adds is False:
+            raise Unfit("checkpoints within it, or the like, come and go, and "
+                        "with them the order in which gradients are added up: "
+                        "give the checkpoints use_reentrant=False")
 
     def hand_over(self, results, behind: int):
         """What autograd is given, with so many behind those of parameters:
@@ -419,13 +441,3 @@ class Parameters:
 def _leaf(parameter):
     """Another one on its device, by which autograd comes for nothing."""
     return torch.empty((), device=parameter.device, requires_grad=True)
-
-
-def like(parameter):
-    """Memory for its gradient, laid out as autograd has it."""
-    if not is_dense(parameter):
-        return torch.empty(parameter.size(), dtype=parameter.dtype,
-                           device=parameter.device)
-    return torch.empty_strided(parameter.size(), parameter.stride(),
-                               dtype=parameter.dtype,
-                               device=parameter.device)

@@ -80,6 +80,16 @@ def copy_of(tensor):
     return layout.tensor_over(layout.memory_of(tensor).clone())
 
 
+def like(parameter):
+    """Memory for its gradient, laid out as autograd has it."""
+    if not is_dense(parameter):
+        return torch.empty(parameter.size(), dtype=parameter.dtype,
+                           device=parameter.device)
+    return torch.empty_strided(parameter.size(), parameter.stride(),
+                               dtype=parameter.dtype,
+                               device=parameter.device)
+
+
 def read(segment, i: int, grad, output, layout):
     """The memory of an output's gradient, of a layout that a recording knows;
     zeros for none."""

@@ -2,8 +2,8 @@
 
 Several calls of a segment that one pass of autograd goes through, such as
 those of two losses that were summed, are one gradient to eager: it is added
-up by itself, and then to what is in `.grad`.  And what autograd.grad() asks
-for is not to be there at all.
+up by itself, and then to what is in `.grad` (in_order.py).  And what
+autograd.grad() asks for is not to be there at all.
 
 Between two such calls `.grad` is what it was before the pass.  So a pass that
 fails on the way leaves nothing to be put right, which nobody could do in time:
@@ -18,6 +18,7 @@ import contextlib
 import weakref
 
 from ..base.private import current_pass, will_run
+from .in_order import InOrder
 from .strides import copy_of
 
 
@@ -101,6 +102,7 @@ class Sums:
     def __init__(self, segment):
         self.segment = segment
         self._aside: Aside | None = None  # of a pass that is not over
+        self._order: InOrder | None = None  # of the same, if its calls have
         self._pass = -1  # of autograd, which comes by several times
         self._is_beside = False  # that is asked for some gradients alone
         # Nodes to which a pass may come that are no instance's any more, and
@@ -139,10 +141,14 @@ class Sums:
             self._aside = None  # of one that has failed
             if more:
                 self._begin(now)
+                if self.segment.parameters.joined:
+                    self._order = InOrder(self.segment)
         if self._aside is None:
             return run(instance, microbatch, grads)
         with self._aside.summing():
-            results = run(instance, microbatch, grads)
+            results = run(instance, microbatch, grads) \
+                if self._order is None else self._order.run(
+                    run, instance, microbatch, grads, more)
         if more:
             self._aside.keep()
         else:
@@ -164,6 +170,7 @@ class Sums:
 
     def _begin(self, now: int) -> None:
         self._pass, self._aside = now, Aside(self.segment.parameters)
+        self._order = None
 
     def pass_by(self) -> None:
         """A call to which no gradient comes."""
@@ -198,9 +205,20 @@ class Sums:
         finally:
             aside.restore()
 
+    def is_in_order(self) -> bool:
+        """Whether the backward of the call at hand is one of these."""
+        return self._order is not None and self._order.is_at_hand
+
+    def listen(self, instance):
+        """To a backward whose gradients are added up one by one, or None."""
+        return self._order and self._order.listen(instance)
+
     def _add(self) -> None:
-        self._aside.add()
-        self._aside = None
+        if self._order is None:
+            self._aside.add()
+        else:
+            self._order.add(self._aside.add)
+        self._aside = self._order = None
 
     def _comes_again(self) -> bool:
         for other in self.segment.instances.values():

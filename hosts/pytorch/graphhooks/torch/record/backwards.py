@@ -177,6 +177,7 @@ def take_grads(segment, instance: Instance, grads, puts: set | None = None):
     putting = () if puts is None else \
         parameters.put_away(instance.leaves, puts)
     reading = segment.owner.offload.reading(segment, instance)
+    order = segment.sums.listen(instance)
     try:
         with undisturbed(segment.draws), \
                 parameters.replaced_by(instance.leaves), reading:
@@ -186,6 +187,8 @@ def take_grads(segment, instance: Instance, grads, puts: set | None = None):
             else:
                 torch.autograd.backward(outputs, grads)
     finally:
+        if order is not None:
+            order.remove()
         for handle in putting:
             handle.remove()
         segment.settle()
@@ -195,6 +198,8 @@ def take_grads(segment, instance: Instance, grads, puts: set | None = None):
             [of_parameters[p] for p in parameters.returned])))
         for each in apart.values():
             each.remove()
+    if order is not None:
+        order.take(of_parameters)
     again = []
     for i, each in apart.items():
         others = []

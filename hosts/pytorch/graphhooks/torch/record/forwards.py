@@ -162,10 +162,13 @@ def _refuse_sums(segment, instance, results) -> None:
     """Of a weight that is used elsewhere too autograd adds up all gradients
     one by one, and a graph gives a single one."""
     shares = segment.parameters.shares
-    if not (shares.found or shares.casts):
-        return
     edges = dict(zip(segment.parameters.all,
                      contributions.uses(results.tensors, instance.leaves)))
+    segment.parameters.note_uses(
+        {p: len(each) for p, each in edges.items()},
+        not contributions.tells_all(results.tensors))
+    if not (shares.found or shares.casts):
+        return
     for _, name, p in segment.parameters.places:
         casts = len(contributions.casts(edges[p]))
         if p in shares.cast_for_others or casts > shares.casts.get(p, casts):

@@ -139,6 +139,8 @@ def _forward(segment, instance, origin, derived: bool, why,
     # somebody's hook is to see that.
     own = set(parameters.all if derived
               else parameters.own[parameters.have_hooks():])
+    if segment.sums.is_in_order():
+        own -= parameters.joined
     leaves = [p if p in own else alias for p, alias
               in zip(parameters.all, parameters.aliases())]
     now = Before(segment)

@@ -26,7 +26,7 @@ from ...errors import Error
 from ..base import private
 from ..grad import gradients
 from ..grad.gradient_buffers import Home
-from ..grad.parameters import like
+from ..grad.strides import like
 from ..guard import flags
 from .instance import Backward
 from .recording import capture_weights, enter_weights, undisturbed

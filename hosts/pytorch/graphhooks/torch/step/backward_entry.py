@@ -106,6 +106,17 @@ class WayBack(Called):
                                          grads)
         return self.sums.run_back(run, instance, microbatch, grads)
 
+    def run_eagerly(self, why: Unserved, instance, microbatch: int, grads):
+        """A backward whose graph does not add up as eager does; raises `why`
+        where that cannot be."""
+        if instance.live is None or self.owner.ranks.size > 1:
+            return instead.run(self, instance.origin, instance, microbatch,
+                               grads, why)
+        if self.refused is None:
+            self.refuse(why.what)
+        instance.apart = None
+        return backwards.begin(self, instance, microbatch, grads)
+
     def note_others(self) -> None:
         self.owner.count("elsewhere")
         step, needed = self.busy
