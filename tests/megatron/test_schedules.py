@@ -216,12 +216,14 @@ def of_own_groups(found) -> None:
             in rank["explained"]
 
 
-@pytest.mark.parametrize("size, banks", [(2, 3), (4, 4)])
-def test_a_schedule_of_several_context_sizes_replays(tmp_path, size, banks):
+@pytest.mark.parametrize("cases, size, banks, count", [
+    ("schedule", 2, 3, 3), ("schedule", 4, 4, 3), ("schedule, more", 2, 3, 4)])
+def test_a_schedule_of_several_context_sizes_replays(tmp_path, cases, size,
+                                                     banks, count):
     """Megatron's own, its loader and its groups: banks of each group that a
     rank is in, and of each length of a piece."""
-    found = ran(tmp_path, "schedule", size)
-    assert len(found) == 3
+    found = ran(tmp_path, cases, size)
+    assert len(found) == count
     for case, ranks in found.items():
         assert not any("error" in rank for rank in ranks), "\n".join(
             rank.get("error", "") for rank in ranks)

@@ -232,7 +232,8 @@ def by_its_schedule(kind="dense", scope="attn", steps=16, wrap=None,
                   data=Scheduled, wrap=wrap or finalized(),
                   hybrid_context_parallel=True,
                   max_seqlen_per_dp_cp_rank=MOST, **how)
-    layers = len(two.core.decoder.layers)
+    layers = 1 if "granularity" in how.get("attach", ()) \
+        else len(two.core.decoder.layers)
     return {"passes": 2 * len(two.losses) * layers, "layers": layers,
             "warmup": 2 * sum(two.stats["eager_calls"].values()),
             "replays": two.stats["replays"], "recordings": recordings,
@@ -644,6 +645,14 @@ CASES = {
         "its schedule, buckets": lambda: by_its_schedule(
             wrap=training.wrapped(finalize_model_grads,
                                   overlap_grad_reduce=True))},
+    "schedule, more": {
+        "its schedule, experts": lambda: by_its_schedule(
+            "moe", "attn,moe_router"),
+        "its schedule, latent attention": lambda: by_its_schedule("mla"),
+        "its schedule, whole chunks": lambda: by_its_schedule(
+            scope="", attach={"granularity": "chunk"}),
+        "its schedule, offload": lambda: by_its_schedule(
+            num_layers=8, attach=MOVED)},
     "lengths": {
         "padded sequences": of_padded_sequences,
         "padded sequences of experts": lambda: of_padded_sequences(
