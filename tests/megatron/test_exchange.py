@@ -32,7 +32,7 @@ def is_own(case: str) -> bool:
 
 @pytest.mark.parametrize("cases, size, count", [
     ("exchange", 2, 12), ("exchange, overlap", 2, 7),
-    ("exchange, four", 4, 4)])
+    ("exchange, four", 4, 7)])
 def test_bits_are_those_of_megatrons_own(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)
     assert len(found) == count
@@ -46,7 +46,7 @@ def test_bits_are_those_of_megatrons_own(tmp_path, cases, size, count):
                 assert "these stay Megatron's" in rank["explained"]
                 continue
             each, = rank["exchange"]
-            group = 4 if case == "exchange of four" else 2
+            group = 4 if case.startswith("exchange of four") else 2
             assert each["ranks"] == group
             assert each["reason"] == (REASON if "not reached" in case
                                       else None)
@@ -65,6 +65,9 @@ def test_bits_are_those_of_megatrons_own(tmp_path, cases, size, count):
     for rank in found.get("exchange, more room", ()):
         # Two turns of two parts: 64 tokens, at two experts, of 32 floats.
         assert rank["exchange"][0]["window_bytes"] == 4 * 64 * 2 * 128
+    for i, rank in enumerate(found.get("exchange of four, larger", ())):
+        # Parts go to and from each of the others, which have none else.
+        assert rank["exchange"][0]["large_parts"] > (0 if i else 40)
     for rank in found.get("exchange, a capacity", ()):
         # 16 tokens of each of two experts, and one more; whole 512 bytes.
         assert rank["exchange"][0]["window_bytes"] == 4 * 9 * 512

@@ -83,8 +83,9 @@ SLOTS = {
     "overlap of latent attention": [[2]] * 2,
     "overlap of buckets": [[2]] * 2,
     "overlap, hooks that nobody hears": [[2]] * 2,
-    "overlap, delayed weights, attn": [[2]] * 2,
-    "overlap, delayed weights, attn,moe_router,moe_preprocess": [[2]] * 2,
+    **{f"overlap, delayed weights, {scope}": [[2]] * 2 for scope in (
+        "attn", "attn,moe_router", "moe_router", "moe_router,moe_preprocess",
+        "attn,moe_router,moe_preprocess")},
     "overlap of contexts, each by its own group": [[2]] * 2,
     "overlap of contexts, attn": [[2]] * 2,
     "overlap of contexts, attn,moe_router,moe_preprocess": [[2]] * 2,
@@ -135,7 +136,7 @@ def ran(folder: Path, cases: str, size: int, lost: int = -1) -> dict:
 
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 8), ("scopes", 2, 19), ("experts", 2, 8),
-    ("overlap", 2, 15), ("pieces", 2, 6), ("partitions", 4, 2), ("lengths", 4, 5),
+    ("overlap", 2, 18), ("pieces", 2, 6), ("partitions", 4, 2), ("lengths", 4, 5),
     ("stages", 2, 9), ("offload", 2, 4), ("order", 2, 5), ("four", 4, 9)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count):
     found = ran(tmp_path, cases, size)

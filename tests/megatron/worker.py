@@ -482,10 +482,12 @@ CASES = {
                ("latent attention", "mla", training.MOE),
                ("buckets", "moe", {"wrap": training.wrapped(
                    finalize_model_grads, overlap_grad_reduce=True)}))},
+        # Routers' weights are not put off, and have no graph of their own.
         **{f"overlap, delayed weights, {scope}": lambda scope=scope: trained(
-            EXPERTS, "moe", scope, graphs=3, wrap=late,
-            delay_wgrad_compute=True, **OVERLAP)
-           for scope in ("attn", EXCHANGING)},
+            EXPERTS, "moe", scope, graphs=2 + scope.startswith("attn"),
+            wrap=late, delay_wgrad_compute=True, **OVERLAP)
+           for scope in ("attn", "attn,moe_router", "moe_router",
+                         "moe_router,moe_preprocess", EXCHANGING)},
         "overlap, hooks that nobody hears": lambda: trained(
             EXPERTS, "moe", EXCHANGING, make=build_hooked, **OVERLAP),
         # What Megatron's checks exclude from each other.
@@ -554,8 +556,17 @@ CASES = {
             "copy", {**TENSOR, **EXPERTS, "expert_tensor_parallel_size": 1},
             "moe", EXCHANGING, **TENSOR, sequence_parallel=True,
             expert_tensor_parallel_size=1, wrap=finalized()),
+        "exchange, all at once, in an order": lambda: all_at_once(
+            exchange="auto", overlap="auto"),
         "exchange of four": lambda: exchanged(
             "copy", FOUR_EXPERTS, "moe", EXCHANGING),
+        "exchange of four, larger": lambda: exchanged(
+            "copy", FOUR_EXPERTS, "moe", EXCHANGING, [3, 4, 5, 6],
+            data=Larger, eager=("warmup", "input", "banks")),
+        "exchange, order auto, interleaved": lambda: exchanged(
+            "auto", {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6] * 3,
+            graphs=3, wrap=late, delay_wgrad_compute=True, order="auto",
+            **OVERLAP),
         "exchange, interleaved": lambda: exchanged(
             "auto", {**CHUNKS, **EXPERTS}, "moe", EXCHANGING, [4, 6, 4],
             **OVERLAP)},
