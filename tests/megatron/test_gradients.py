@@ -79,6 +79,35 @@ def test_several_gradients_are_summed_before_they_are_added(
     assert "elsewhere" not in two.explained
 
 
+RECOMPUTED = pytest.mark.parametrize("kind, scope, modules", [
+    ("dense", "", ["mlp"]), ("dense", "mlp", ["mlp"]),
+    ("dense", "", ["core_attn", "mlp"]), ("mla", "", ["mla_up_proj"]),
+    ("mla", "attn", ["mla_up_proj", "core_attn"])])
+
+
+def recomputing(modules) -> dict:
+    return dict(recompute_granularity="selective", recompute_modules=modules)
+
+
+@RECOMPUTED
+def test_what_is_computed_again_is_added_call_by_call(kind, scope, modules):
+    """Megatron's checkpoints have a backward within the backward, which a
+    scope's graphs do not have."""
+    compare(steps(*[pairs] * 5), kind, scope, wrap=wrapped(),
+            **recomputing(modules))
+
+
+@RECOMPUTED
+def test_the_same_where_it_comes_later(kind, scope, modules):
+    one, two = [Training(kind, each, wrapped(), **recomputing(modules))
+                for each in (None, scope)]
+    for each in one, two:
+        training.seed()
+        steps(*[single] * 4, *[pairs] * 3)(each)
+    assert two.end()["replays"] > 0
+    assert differing(one.state(), two.state()) == []
+
+
 @pytest.mark.parametrize("backwards", [pairs, penalized])
 def test_of_a_chunk(backwards):
     compare(steps(*[backwards] * 5), "dense", "", wrap=wrapped(), **CHUNK)

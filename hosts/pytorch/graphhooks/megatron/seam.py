@@ -10,11 +10,14 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import types
 from typing import NamedTuple
 
 import torch
+from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ..torch.attach.body import Body
 from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
@@ -42,6 +45,27 @@ _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
 # within the layer leaves it to the rest.
 _OF_WHOLE = ("capacity", "num_out_tokens", "hidden_shape",
              "hidden_shape_before_permute")
+
+
+_FLAGS = "megatron.core.transformer.cuda_graphs"
+_FLAG = "is_graph_capturing"
+
+
+@contextlib.contextmanager
+def _recomputing(does: bool):
+    """Megatron's checkpoints do nothing in a capture, by a flag that tells
+    other code where a scope ends.  They ask for it anew each time, and others
+    have its function since their import."""
+    if not does:
+        yield
+        return
+    flags = importlib.import_module(_FLAGS)
+    own = getattr(flags, _FLAG)
+    setattr(flags, _FLAG, lambda: False)
+    try:
+        yield
+    finally:
+        setattr(flags, _FLAG, own)
 
 
 class Seam:
@@ -85,8 +109,13 @@ class Seam:
         # What is discarded in a graph and computed again is kept: the memory
         # of what it gives is of the graph.  Of a norm the one may be inside
         # and the other beside it.
-        self._keeps = layer.config.recompute_granularity == "selective" \
-            and "layernorm" not in (layer.config.recompute_modules or ())
+        again = {*(layer.config.recompute_modules or ())} \
+            if layer.config.recompute_granularity == "selective" else set()
+        self._keeps = bool(again) and "layernorm" not in again
+        # Experts leave other tensors behind if they are computed again.
+        self._checkpoints = bool(again.difference({"layernorm", "moe_act"})) \
+            and again.isdisjoint({"moe", "shared_experts"})
+        self.body.keeps_more = self._checkpoints
         layer.cuda_graphs.append(self)
         # Megatron's own makes a mask of zeros where there is none.
         base = names.GraphableMegatronModule._get_te_cuda_graph_replay_args
@@ -179,13 +208,16 @@ class Seam:
     def _run(self, hidden_states, quantized=None, **kwargs):
         """The part of the layer that the scope names."""
         layer, names = self.layer, self._names
+        is_graph = is_capturing()
         names._set_capture_start()
-        if self._keeps:
+        keeps = self._keeps and (is_graph or not self._checkpoints)
+        if keeps:
             names._set_warmup_start()
         try:
             with self._calls.inside(quantized), rope.on_the_device(
                     kwargs.get("packed_seq_params")), \
-                    without_hooks(self._not_heard):
+                    without_hooks(self._not_heard), \
+                    _recomputing(not is_graph and self._checkpoints):
                 before = offload.enter(self._inside)
                 try:
                     result = layer._te_cuda_graph_capture(hidden_states,
@@ -194,7 +226,7 @@ class Seam:
                     offload.leave(before)
         finally:
             names._set_capture_end()
-            if self._keeps:
+            if keeps:
                 names._set_warmup_end()
             self._leftovers.clear()
         return _to_numbers(result) if self._makes_numbers else result

@@ -32,6 +32,8 @@ class Body(torch.nn.Module):
         # so for who runs it again later: `again()` is a context in which it
         # is, and here no more than itself.
         self.__dict__["around"] = None
+        # A recording keeps what is computed again in calls that are eager.
+        self.keeps_more = False
         # Puts back what its backward leaves in modules, and nobody reads.
         self.settle = None
         # Attributes that each call is told of in its arguments, by the type of

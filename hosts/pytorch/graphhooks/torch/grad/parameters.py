@@ -74,6 +74,8 @@ class Parameters:
         self._outlast = False  # gradients a forward
         # Those whose gradients an engine has elsewhere.
         self.putting, self._engines = putting(modules)
+        self._keeps_more = any(getattr(m, "keeps_more", False) is True
+                               for m in modules)
         self.homes: list[Home] = []  # where, once a backward is recorded
         self.asked: asked.Asked | None = None  # of some, by a pass at hand
         self._unsort()
@@ -209,7 +211,8 @@ class Parameters:
         """A recorded call leads to them so often, and may have passes within
         its own, which the eager ones may not have had."""
         self.joined.update(p for p, count in counts.items() if count > 1)
-        others = {p for p in self.nested if counts[p]}
+        others = set() if self._keeps_more else {p for p in self.nested
+                                                 if counts[p]}
         self.nested -= others
         if hides and not self._hides:
             others = set(self.all)
@@ -252,6 +255,11 @@ class Parameters:
             with torch.enable_grad():
                 ends = [p.view_as(p) for p, _ in found]
             torch.autograd.backward(ends, [g for _, g in found])
+
+    def adds_up(self) -> bool:
+        """Whether graphs put gradients where an engine has them of which eager
+        puts the sum of several calls."""
+        return any(p not in self.nested for p in self.put)
 
     def are_accumulated(self) -> bool:
         """Whether the pass of autograd at hand adds gradients to `.grad`;

@@ -163,7 +163,7 @@ class Sums:
                      if found.get(p) is not None}
         if parameters.is_asked():
             parameters.asked.note(gradients.keys(), gradients.values())
-        elif not self.is_summing():
+        elif not self.is_summing() or not parameters.adds_up():
             parameters.deliver(gradients)
         elif not self._is_beside:
             self._aside.give(gradients)
