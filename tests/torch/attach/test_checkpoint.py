@@ -237,6 +237,39 @@ def test_around_one_call_of_several(pair):
          eager=["forward_only", "reentrant"])
 
 
+class Deep(Block):
+    """A checkpoint within a checkpoint, which runs in a pass within the
+    pass."""
+
+    def piece(self, x):
+        return checkpoint(lambda y: self.mlp(self.norm2(y)), x * 1.5,
+                          use_reentrant=True)
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + checkpoint(self.piece, x, use_reentrant=True)
+
+
+class Loop(Model):
+    def run_layers(self, x):
+        return super().run_layers(super().run_layers(x))
+
+
+def test_within_a_pass_within_a_pass(pair):
+    """Autograd still has the gradients of attention, to add others to them,
+    when what is checkpointed runs again."""
+    def train(run):
+        for count in (1, 1, 2, 1):
+            run.zero()
+            run.backward(count)
+            for p in run.model.parameters():
+                run.note(p.grad)
+            run.optimizer.step()
+
+    pair(train, grain="part", make=Deep, model=Loop, max_slots=8,
+         eager=["forward_only", "reentrant"])
+
+
 class Twice(Block):
     """Its weights are in two backwards of reentrant checkpoints: autograd
     adds them one after the other."""

@@ -144,7 +144,7 @@ class Attached(Owner):
         self.foreseen = Forecast(self)
         self.comparisons = Comparisons()  # of gradients
         # Of autograd, in which graphs went back; the last ones.
-        self.passes: collections.deque = collections.deque(maxlen=8)
+        self.passes: collections.deque = collections.deque(maxlen=32)
         self.accumulates = False  # steps have had several microbatches
         self.quantized = quantized.of(self)
         self.things = Things({

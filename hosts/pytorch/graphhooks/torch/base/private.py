@@ -458,7 +458,8 @@ def keeps_graph() -> bool:
 
 
 class _Begun(threading.local):
-    within = 0  # passes, on this thread, that have begun within another
+    def __init__(self):
+        self.around = []  # passes, on this thread, within which one has begun
 
 
 _begun = _Begun()
@@ -467,7 +468,13 @@ _begun = _Begun()
 def is_within() -> bool:
     """Whether the pass of autograd at hand has begun within another, as that
     of a reentrant checkpoint does."""
-    return _begun.within > 0
+    return bool(_begun.around)
+
+
+def is_within_any(passes) -> bool:
+    """Whether the pass at hand is one of these, or has begun within one."""
+    return current_pass() in passes or any(
+        each in passes for each in _begun.around)
 
 
 def around_passes(run) -> None:
@@ -479,13 +486,15 @@ def around_passes(run) -> None:
         def run_backward(self, tensors, grad_tensors, keep_graph, *args,
                          **kwargs):
             _keeps.extend([None] * bool(keep_graph))
-            within = current_pass() >= 0
-            _begun.within += within
+            around = current_pass()
+            if around >= 0:
+                _begun.around.append(around)
             try:
                 return run(engine.run_backward, tensors, grad_tensors,
                            keep_graph, *args, **kwargs)
             finally:
-                _begun.within -= within
+                if around >= 0:
+                    _begun.around.pop()
                 if keep_graph:
                     _keeps.pop()
 

@@ -21,7 +21,7 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ... import _abi
 from ...errors import Error
-from ..base.private import current_pass, is_transformed, raw_stream
+from ..base.private import is_transformed, is_within_any, raw_stream
 from ..base.questions import BESIDE, SPENT
 from ..record import checkpoint
 from ..step.segment import Segment
@@ -178,7 +178,7 @@ class Shared(Segment):
         """Whether the call is no pass of a microbatch."""
         return not is_grad_enabled() or not trains(self) \
             or is_transformed() or is_capturing() \
-            or current_pass() in self.owner.passes
+            or is_within_any(self.owner.passes)
 
     def _count_in(self) -> None:
         """As a call that has come further has been."""

@@ -346,7 +346,7 @@ class Segment(WayBack):
         if self.refused is not None:
             return site.run(*args, **kwargs)
         if self.seen == owner.microbatch:
-            if current_pass() in owner.passes:
+            if private.is_within_any(owner.passes):
                 # Of reentrant checkpointing.  The slot of a graph that has
                 # gone back may be free, and autograd waits for the rest of
                 # what it adds to the gradients that lie there.
