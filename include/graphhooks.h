@@ -8,6 +8,7 @@
 #include <graphhooks/border.h>
 #include <graphhooks/exchange.h>
 #include <graphhooks/family.h>
+#include <graphhooks/gradient.h>
 #include <graphhooks/host.h>
 #include <graphhooks/layer.h>
 #include <graphhooks/loader.h>

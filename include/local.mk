@@ -9,6 +9,7 @@ graphhooksinclude_HEADERS = \
 	include/graphhooks/border.h \
 	include/graphhooks/exchange.h \
 	include/graphhooks/family.h \
+	include/graphhooks/gradient.h \
 	include/graphhooks/host.h \
 	include/graphhooks/layer.h \
 	include/graphhooks/loader.h \

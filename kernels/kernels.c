@@ -126,6 +126,11 @@ uint32_t gh_send_plan(struct gh_send *send)
     return (uint32_t)blocks;
 }
 
+uint32_t gh_gradient_plan(uint64_t bytes)
+{
+    return (uint32_t)((bytes + GH_GRADIENT_BLOCK - 1) / GH_GRADIENT_BLOCK);
+}
+
 /* A block copies at least this much of a page's part, where there is so much.
  */
 #define STASH_SLICE_LEAST (UINT64_C(32) << 10)
@@ -332,6 +337,107 @@ void gh_stash_rows_ref(const struct gh_stash_rows *rows)
     each_range(rows, NULL, move_range);
 }
 
+static float float_of(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+/* The number that an IEEE half stands for. */
+static float half_to_float(uint32_t half)
+{
+    const uint32_t sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
+
+    if (rest >= 0x7c00u) {
+        return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    }
+    /* Half's exponents begin 112 below; what is less than its least normal
+     * number is scaled exactly. */
+    return float_of(sign | bits_of(float_of(rest << 13) * 0x1p112f));
+}
+
+/* Keeps `value` without its last `drop` bits, to the nearest, ties to even. */
+static uint32_t round_off(uint32_t value, uint32_t drop)
+{
+    return (value + (1u << (drop - 1)) - 1 + (value >> drop & 1)) >> drop;
+}
+
+static uint32_t float_to_half(float value)
+{
+    const uint32_t bits = bits_of(value), rest = bits & 0x7fffffffu;
+    const uint32_t sign = bits >> 16 & 0x8000u;
+
+    if (rest > 0x7f800000u) {
+        return 0x7fffu;
+    }
+    if (rest >= 0x47800000u) { /* 65536 */
+        return sign | 0x7c00u;
+    }
+    if (rest >= 0x38800000u) { /* the least normal one, 2^-14 */
+        return sign | round_off(rest - (112u << 23), 13);
+    }
+    /* In units of 2^-24, the least there is; the mantissa is whole units of
+     * 2^-(150 - exponent). */
+    if (rest < 0x33000000u) { /* less than half of one */
+        return sign;
+    }
+    return sign |
+           round_off((rest & 0x7fffffu) | 0x800000u, 126u - (rest >> 23));
+}
+
+static uint32_t add_element(uint32_t a, uint32_t b, uint32_t element)
+{
+    float sum;
+
+    switch (element) {
+    case GH_GRADIENT_F16:
+        return float_to_half(half_to_float(a) + half_to_float(b));
+    case GH_GRADIENT_BF16:
+        sum = float_of(a << 16) + float_of(b << 16);
+        return sum != sum ? 0x7fffu : round_off(bits_of(sum), 16);
+    default:
+        sum = float_of(a) + float_of(b);
+        return sum != sum ? 0x7fffffffu : bits_of(sum);
+    }
+}
+
+/* Of so many bytes from an offset on. */
+static void add_range(const struct gh_gradient_sum *to, uint64_t offset,
+                      uint64_t bytes)
+{
+    const uint32_t size = to->element == GH_GRADIENT_F32 ? 4 : 2;
+    uint32_t first;
+
+    memcpy(&first, at(to->first), sizeof(first));
+    if (first != 0) {
+        memmove(at(to->sum + offset), at(to->gradient + offset), bytes);
+        return;
+    }
+    for (uint64_t i = offset; i < offset + bytes; i += size) {
+        uint32_t a = 0, b = 0;
+
+        memcpy(&a, at(to->sum + i), size);
+        memcpy(&b, at(to->gradient + i), size);
+        a = add_element(a, b, to->element);
+        memcpy(at(to->sum + i), &a, size);
+    }
+}
+
+void gh_gradient_add_ref(const struct gh_gradient_sum *to)
+{
+    add_range(to, 0, to->bytes);
+}
+
 /* Takes the parameter.  The small kernel's is shorter than struct
  * gh_copy_batch, so nothing beyond it may be read. */
 static struct gh_copy_batch take_batch(const void *param)
@@ -527,6 +633,38 @@ static void touch_rows(const softcuda_launch *launch, void *const *params,
     each_range(rows, &to, touch_move);
 }
 
+static void run_gradient(const softcuda_launch *launch, void *const *params)
+{
+    const struct gh_gradient_sum *to = params[0];
+
+    for (uint64_t block = 0; block < launch->grid[0]; block++) {
+        const uint64_t offset = block * GH_GRADIENT_BLOCK;
+        const uint64_t left = to->bytes - offset;
+
+        add_range(to, offset,
+                  left < GH_GRADIENT_BLOCK ? left : GH_GRADIENT_BLOCK);
+    }
+}
+
+static void touch_gradient(const softcuda_launch *launch, void *const *params,
+                           softcuda_touch_fn touch, void *sink)
+{
+    const struct gh_gradient_sum *to = params[0];
+    uint32_t first;
+
+    (void)launch;
+    touch(sink, at(to->first), sizeof(first), SOFTCUDA_READ);
+    memcpy(&first, at(to->first), sizeof(first));
+    if (first != 0) {
+        touch(sink, at(to->gradient), to->bytes, SOFTCUDA_COPY_FROM);
+        touch(sink, at(to->sum), to->bytes, SOFTCUDA_COPY_TO);
+        return;
+    }
+    touch(sink, at(to->gradient), to->bytes, SOFTCUDA_READ);
+    touch(sink, at(to->sum), to->bytes, SOFTCUDA_READ);
+    touch(sink, at(to->sum), to->bytes, SOFTCUDA_WRITE);
+}
+
 static void compare_args(void *const *params, uint64_t *args)
 {
     for (uint32_t i = 0; i < GH_COMPARE_PARAMS; i++) {
@@ -564,6 +702,7 @@ static const uint32_t many_bytes[] = { sizeof(struct gh_offsets) };
 static const uint32_t send_bytes[] = { sizeof(struct gh_send) };
 static const uint32_t pages_bytes[] = { sizeof(struct gh_stash_pages) };
 static const uint32_t rows_bytes[] = { sizeof(struct gh_stash_rows) };
+static const uint32_t gradient_bytes[] = { sizeof(struct gh_gradient_sum) };
 static const uint32_t compare_bytes[] = { 8, 8, 8, 8 };
 
 static const softcuda_kernel kernels[] = {
@@ -577,6 +716,8 @@ static const softcuda_kernel kernels[] = {
     { GH_KERNEL_SEND, 1, send_bytes, run_send, touch_send, NULL },
     { GH_KERNEL_STASH_PAGES, 1, pages_bytes, run_pages, touch_pages, NULL },
     { GH_KERNEL_STASH_ROWS, 1, rows_bytes, run_rows, touch_rows, NULL },
+    { GH_KERNEL_GRADIENT, 1, gradient_bytes, run_gradient, touch_gradient,
+      NULL },
 };
 
 const softcuda_image gh_kernels_soft = {

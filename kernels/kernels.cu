@@ -470,3 +470,96 @@ gh_stash_rows(const struct gh_stash_rows rows)
         }
     }
 }
+
+/* Of an element in the low bits. */
+template <uint32_t element>
+static __device__ float widen(uint32_t bits)
+{
+    float value;
+
+    if (element == GH_GRADIENT_BF16) {
+        return __uint_as_float(bits << 16);
+    }
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((unsigned short)bits));
+    return value;
+}
+
+/* By hand, as the oldest architecture has no conversion to bfloat16. */
+template <uint32_t element>
+static __device__ uint32_t narrow(float value)
+{
+    const uint32_t bits = __float_as_uint(value);
+    unsigned short half;
+
+    if (element == GH_GRADIENT_BF16) {
+        return value != value ? 0x7fffu
+                              : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    }
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+
+template <uint32_t element>
+static __device__ uint32_t add_word(uint32_t a, uint32_t b)
+{
+    if (element == GH_GRADIENT_F32) {
+        return __float_as_uint(__uint_as_float(a) + __uint_as_float(b));
+    }
+    return narrow<element>(widen<element>(a) + widen<element>(b)) |
+           narrow<element>(widen<element>(a >> 16) + widen<element>(b >> 16))
+               << 16;
+}
+
+template <uint32_t element>
+static __device__ uint4 add_words(uint4 a, uint4 b)
+{
+    return make_uint4(add_word<element>(a.x, b.x), add_word<element>(a.y, b.y),
+                      add_word<element>(a.z, b.z), add_word<element>(a.w, b.w));
+}
+
+static __device__ uint4 add_elements(uint4 a, uint4 b, uint32_t element)
+{
+    switch (element) {
+    case GH_GRADIENT_F32:
+        return add_words<GH_GRADIENT_F32>(a, b);
+    case GH_GRADIENT_F16:
+        return add_words<GH_GRADIENT_F16>(a, b);
+    default:
+        return add_words<GH_GRADIENT_BF16>(a, b);
+    }
+}
+
+/* Each thread loads its two words before it knows whether it adds them. */
+extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
+gh_gradient_add(const struct gh_gradient_sum to)
+{
+    const u64 words = to.bytes / sizeof(uint4);
+    const u64 i = blockIdx.x * 2ull * GH_KERNEL_THREADS + threadIdx.x;
+    const u64 j = i + GH_KERNEL_THREADS;
+    const uint4 *from = (const uint4 *)to.gradient;
+    uint4 *sum = (uint4 *)to.sum;
+    uint4 a = make_uint4(0, 0, 0, 0), b = a, c = a, d = a;
+
+    if (i < words) {
+        a = from[i];
+    }
+    if (j < words) {
+        b = from[j];
+    }
+    if (*(const uint32_t *)to.first == 0) {
+        if (i < words) {
+            c = sum[i];
+        }
+        if (j < words) {
+            d = sum[j];
+        }
+        a = add_elements(c, a, to.element);
+        b = add_elements(d, b, to.element);
+    }
+    if (i < words) {
+        sum[i] = a;
+    }
+    if (j < words) {
+        sum[j] = b;
+    }
+}

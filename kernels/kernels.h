@@ -1,7 +1,7 @@
 /*
  * kernels.h - the library's device kernels: the batched copy, the compare, the
- * offsets of packed sequences, parts that are sent to other ranks, and pages of
- * rows whose number only the device knows.
+ * offsets of packed sequences, parts that are sent to other ranks, pages of
+ * rows whose number only the device knows, and sums of gradients.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -215,6 +215,31 @@ struct gh_stash_rows {
 void gh_stash_plan(struct gh_stash_rows *rows, uint32_t pages, uint32_t *x_p,
                    uint32_t *y_p);
 
+/*
+ * The only parameter of gh_gradient_add, passed by value: sum[i] becomes
+ * gradient[i] if the word at `first` is not 0, and then what was there is not
+ * read; else sum[i] + gradient[i], added in float and rounded to the nearest,
+ * ties to even.  A sum that is NaN has all bits set but the sign, as hardware
+ * gives it from compute capability 8.0 on.
+ */
+#define GH_KERNEL_GRADIENT "gh_gradient_add"
+#define GH_GRADIENT_WORD 16u /* bytes that are moved at once */
+#define GH_GRADIENT_BLOCK (GH_KERNEL_THREADS * 2u * GH_GRADIENT_WORD)
+#define GH_GRADIENT_F32 1u
+#define GH_GRADIENT_F16 2u
+#define GH_GRADIENT_BF16 3u
+
+struct gh_gradient_sum {
+    uint64_t sum, gradient; /* device addresses, aligned to a word */
+    uint64_t bytes;         /* of each: whole words */
+    uint64_t first;         /* a uint32_t's device address */
+    uint32_t element;       /* GH_GRADIENT_F32 and so on */
+    uint32_t reserved;      /* 0 */
+};
+
+/* The number of blocks; 0 if there is nothing to add. */
+uint32_t gh_gradient_plan(uint64_t bytes);
+
 #ifndef __CUDACC__
 /* The kernels as C functions, of the same signatures. */
 void gh_copy_batch_ref(const struct gh_copy_batch *batch);
@@ -225,6 +250,7 @@ void gh_send_ref(const struct gh_send *send);
 void gh_compare_ref(uint64_t a, uint64_t b, uint64_t bytes, uint64_t first);
 void gh_stash_pages_ref(const struct gh_stash_pages *pages);
 void gh_stash_rows_ref(const struct gh_stash_rows *rows);
+void gh_gradient_add_ref(const struct gh_gradient_sum *to);
 
 /* For real devices: the text of kernels.ptx, to be freed; NULL: no memory. */
 char *gh_kernels_ptx(void);

@@ -13,6 +13,7 @@ libcore_la_SOURCES = \
 	lib/abi/all_ranks.h \
 	lib/abi/bank.c \
 	lib/abi/exchange.c \
+	lib/abi/gradient.c \
 	lib/abi/offload.c \
 	lib/abi/offload_declare.c \
 	lib/abi/overlap.c \

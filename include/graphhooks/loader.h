@@ -19,6 +19,7 @@
 #include <graphhooks/bank.h>
 #include <graphhooks/border.h>
 #include <graphhooks/exchange.h>
+#include <graphhooks/gradient.h>
 #include <graphhooks/layer.h>
 #include <graphhooks/memory.h>
 #include <graphhooks/model.h>
@@ -152,6 +153,8 @@ typedef struct gh_api {
     gh_status (*run_pass)(gh_session *, gh_pass *, gh_issue_fn *, void *,
                           gh_decision *, gh_error *);
     uint32_t (*offload_is_on)(const gh_session *, uint32_t);
+    gh_status (*gradient_add)(gh_session *, const gh_gradient *, void *,
+                              gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -98,6 +98,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .pool_get_stats = gh_pool_get_stats,
         .run_pass = gh_run_pass,
         .offload_is_on = gh_offload_is_on,
+        .gradient_add = gh_gradient_add,
     };
 
     if (api_p == NULL) {

@@ -12,6 +12,7 @@
 #define GH_DEVICE_DEVICE_H
 
 #include <graphhooks/base.h>
+#include <graphhooks/gradient.h>
 #include <graphhooks/layer.h>
 
 #include <stdbool.h>
@@ -391,6 +392,10 @@ gh_status gh_device_write_offsets(struct gh_device *dev,
 gh_status gh_device_poison_offsets(struct gh_device *dev,
                                    const struct gh_offset_arrays *to,
                                    void *stream, gh_error *err);
+
+/* gh_gradient_add() with so many bytes, at least 16; the fields were checked. */
+gh_status gh_device_gradient_add(struct gh_device *dev, const gh_gradient *what,
+                                 uint64_t bytes, void *stream, gh_error *err);
 
 /* Finds the first byte that differs, or UINT64_MAX.  Waits for the stream. */
 gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,

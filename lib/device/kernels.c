@@ -44,6 +44,7 @@ static gh_status find_functions(struct gh_device *dev, gh_error *err)
         { &dev->send, GH_KERNEL_SEND },
         { &dev->stash_pages, GH_KERNEL_STASH_PAGES },
         { &dev->stash_rows, GH_KERNEL_STASH_ROWS },
+        { &dev->gradient, GH_KERNEL_GRADIENT },
     };
 
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
@@ -398,6 +399,25 @@ gh_status gh_device_poison_offsets(struct gh_device *dev,
     batch.head.fill_actual = batch.head.fill_padded = INT32_MIN;
     batch.head.longest_value = batch.head.count_value = INT32_MIN;
     return launch_offsets(dev, &batch, stream, err);
+}
+
+_Static_assert(GH_NUMBER_F32 == GH_GRADIENT_F32 &&
+                       GH_NUMBER_F16 == GH_GRADIENT_F16 &&
+                       GH_NUMBER_BF16 == GH_GRADIENT_BF16,
+               "the kernel takes what the host names");
+
+gh_status gh_device_gradient_add(struct gh_device *dev, const gh_gradient *what,
+                                 uint64_t bytes, void *stream, gh_error *err)
+{
+    struct gh_gradient_sum to = { .sum = (uintptr_t)what->sum,
+                                  .gradient = (uintptr_t)what->gradient,
+                                  .bytes = bytes,
+                                  .first = (uintptr_t)what->first,
+                                  .element = what->number };
+    void *params[] = { &to };
+
+    return launch(dev, dev->gradient, gh_gradient_plan(bytes), params, stream,
+                  err);
 }
 
 gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,

@@ -31,7 +31,7 @@ struct gh_device {
 
     CUmodule module; /* of kernels/ */
     CUfunction copy_small, copy_large, compare, offsets_small, offsets_large;
-    CUfunction send, stash_pages, stash_rows;
+    CUfunction send, stash_pages, stash_rows, gradient;
     CUdeviceptr verdict; /* where the compare writes */
 };
 

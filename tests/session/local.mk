@@ -57,6 +57,7 @@ test_programs += \
 	tests/session/passes/priority.t \
 	tests/session/passes/hooks.t \
 	tests/session/passes/aux.t \
+	tests/session/passes/gradient.t \
 	tests/session/passes/borders.t \
 	tests/session/passes/breakage.t \
 	tests/session/passes/check.t \

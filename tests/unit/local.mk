@@ -48,6 +48,7 @@ test_programs += \
 	tests/unit/base/json.t \
 	tests/unit/base/log.t \
 	tests/unit/base/size.t \
+	tests/unit/kernels/gradient.t \
 	tests/unit/kernels/kernels.t \
 	tests/unit/kernels/stash.t \
 	tests/unit/softnccl/comms.t \
@@ -176,6 +177,9 @@ tests_unit_softnccl_stuck_t_SOURCES = tests/unit/softnccl/stuck.c \
 	tests/unit/softnccl/still.c tests/unit/softnccl/still.h
 tests_unit_softnccl_stuck_t_LDADD = libtap.la libsoftnccl_core.la
 kernels_gpu = tests/unit/kernels/gpu.c tests/unit/kernels/gpu.h
+tests_unit_kernels_gradient_t_SOURCES = tests/unit/kernels/gradient.c \
+	$(kernels_gpu)
+tests_unit_kernels_gradient_t_LDADD = $(core_test_libs)
 tests_unit_kernels_kernels_t_SOURCES = tests/unit/kernels/kernels.c \
 	$(kernels_gpu)
 tests_unit_kernels_kernels_t_LDADD = $(core_test_libs)

@@ -902,6 +902,24 @@ class gh_memory_stats(Structure):
     ]
 
 
+# ---- gradient.h ------------------------------------------------------------
+
+GH_NUMBER_F32 = 1
+GH_NUMBER_F16 = 2
+GH_NUMBER_BF16 = 3
+
+
+class gh_gradient(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("number", c_uint32),
+        ("sum", c_void_p),
+        ("gradient", c_void_p),
+        ("n", c_uint64),
+        ("first", c_void_p),
+    ]
+
+
 # ---- loader.h --------------------------------------------------------------
 
 _session = c_void_p
@@ -1049,6 +1067,7 @@ class gh_api(Structure):
          _call(_session, POINTER(gh_pass), ISSUE_FN, c_void_p,
                POINTER(gh_decision))),
         ("offload_is_on", CFUNCTYPE(c_uint32, _session, c_uint32)),
+        ("gradient_add", _call(_session, POINTER(gh_gradient), c_void_p)),
     ]
 
 

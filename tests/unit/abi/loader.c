@@ -32,7 +32,7 @@
     slot(words_compare) slot(exchange_suspend) slot(exchange_resume) \
     slot(pool_create) slot(pool_destroy) slot(pool_get_functions) \
     slot(pool_suspend) slot(pool_resume) slot(pool_get_stats) \
-    slot(run_pass) slot(offload_is_on)
+    slot(run_pass) slot(offload_is_on) slot(gradient_add)
 
 static void test_the_table(void)
 {
