@@ -92,6 +92,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/grad/contributions.py \
 	hosts/pytorch/graphhooks/torch/grad/gradients.py \
 	hosts/pytorch/graphhooks/torch/grad/in_order.py \
+	hosts/pytorch/graphhooks/torch/grad/first.py \
 	hosts/pytorch/graphhooks/torch/grad/gradient_buffers.py \
 	hosts/pytorch/graphhooks/torch/grad/mains.py \
 	hosts/pytorch/graphhooks/torch/grad/staged_gradients.py \

@@ -37,6 +37,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_ddp.py \
 	tests/torch/attach/test_evaluation.py \
 	tests/torch/attach/test_exchange.py \
+	tests/torch/attach/test_first.py \
 	tests/torch/attach/test_flight.py \
 	tests/torch/attach/test_forecast.py \
 	tests/torch/attach/test_gradients.py \

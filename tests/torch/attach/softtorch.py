@@ -148,6 +148,40 @@ def _lone_work():
                                             async_op=True).boxed()
 
 
+class _Kernel:
+    """One of the library's: a graph of the driver's own, which can be made
+    once no capture is open."""
+
+    def __init__(self, tensors, launch):
+        self._memory = [t.untyped_storage() for t in tensors]
+        self._graph, self._made = ctypes.c_void_p(), None
+        stream = _here.of_kernels()
+        _soft.begin_capture(stream.cuda_stream)
+        try:
+            with _On(stream):
+                launch()
+        finally:
+            _soft.call("cuStreamEndCapture",
+                       ctypes.c_void_p(stream.cuda_stream),
+                       ctypes.byref(self._graph))
+
+    def run(self) -> None:
+        if self._made is None:
+            made = ctypes.c_void_p()
+            _soft.call("cuGraphInstantiateWithFlags", ctypes.byref(made),
+                       self._graph, ctypes.c_uint64(0))
+            self._made = made.value
+        stream = _here.of_kernels()
+        _soft.launch(self._made, stream.cuda_stream)
+        stream.synchronize()
+
+    def __del__(self):
+        if self._made is not None:
+            _soft.call("cuGraphExecDestroy", ctypes.c_void_p(self._made))
+        if self._graph:
+            _soft.call("cuGraphDestroy", self._graph)
+
+
 class _Recorder(TorchDispatchMode):
     """The operations of a capture."""
 
@@ -187,6 +221,16 @@ class _Recorder(TorchDispatchMode):
             if address not in given:
                 self._made[address] = storage
         return result
+
+    def add_kernel(self, written, read, launch) -> None:
+        """Of the library, which no operation of torch's has called; what it
+        writes nobody reads before a replay."""
+        storage = written.untyped_storage()
+        address = storage.data_ptr()
+        with _disable_current_modes():
+            if address not in self._made and address not in self._before:
+                self._before[address] = storage, storage.clone()
+        self.operations.append(_Kernel([written, *read], launch))
 
     def fail(self, why: str) -> None:
         self.failed = True
@@ -391,6 +435,14 @@ class _Here(threading.local):
     """What this thread has; in all of them the same stream to begin with."""
 
     stream = None
+    kernels = None
+
+    def of_kernels(self) -> _Stream:
+        """Where the library's run, one by one."""
+        _soft.call("cuCtxSetCurrent", _soft.context)
+        if self.kernels is None:
+            self.kernels = _Stream()
+        return self.kernels
 
 
 _here = _Here()
@@ -637,6 +689,7 @@ def install() -> None:
     """Before graphhooks.torch is imported."""
     global _soft, _scratch, _device_of
     from graphhooks import _library
+    import softdevice
     from softdevice import SoftDevice, beside
 
     path = beside(_library.load().path)
@@ -647,16 +700,19 @@ def install() -> None:
     os.environ["GRAPHHOOKS_DRIVER"] = path
     torch.set_num_threads(1)  # the tensors are small, and the tests many
     _put_entries()
+    with _disable_current_modes():  # which imports, and not in a recording
+        pass
 
     from graphhooks import exchange
     from graphhooks.torch.attach import stack
     from graphhooks.torch.base import arena, memory, private
+    from graphhooks.torch.grad import first, staged_gradients
     from graphhooks.torch.group import ranks
     from graphhooks.torch.guard import ran
     from graphhooks.torch.offload import pinned, ringed
     from graphhooks.torch.record import outputs
 
-    ran.OTHERS += (__file__.removesuffix("torch.py"),)
+    ran.OTHERS += (__file__.removesuffix("torch.py"), softdevice.__file__)
     _be_torch()
 
     private.gpu = torch.device("cpu")
@@ -666,6 +722,8 @@ def install() -> None:
     pinned.allocate = _pin
     exchange.Exchange._issue = _done(exchange.Exchange._issue)
     outputs.move_out = _told(outputs.move_out)
+    first.First._launch = _recorded(first.First._launch)
+    staged_gradients.LARGE = 512  # bytes, as models are small
     memory.Captures.states = _states
     memory.Captures.numbers = _numbers
     memory.spare = lambda _: 1 << 40
@@ -713,6 +771,15 @@ def _done(issue):
     def call(self, op):
         issue(self, op)
         _soft.call("cuStreamSynchronize", ctypes.c_void_p(op.stream))
+
+    return call
+
+
+def _recorded(launch):
+    """The recording at hand has its kernel."""
+    def call(self, place, grad):
+        _Recorder.current.add_kernel(place, [grad, self._word],
+                                     lambda: launch(self, place, grad))
 
     return call
 

@@ -274,5 +274,6 @@ def test_a_weight_that_goes_into_the_stack_by_a_view(pair, grain, model,
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_zeros_are_made_where_somebody_adds_to_them(pair, count):
-    run = pair(lambda r: r.steps([count] * 3), grain="layer")
+    run = pair(lambda r: r.steps([count] * 3), grain="layer",
+               before=lambda run: run.model.double())
     assert bool(run.attached.nothing._zeros) is (count > 1)

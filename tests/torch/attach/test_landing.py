@@ -17,7 +17,7 @@ from graphhooks.torch.grad import staged_gradients
 class Backward:
     """Gradients of sizes come to leaves, with the numbers that they have."""
 
-    def __init__(self, sizes):
+    def __init__(self, sizes, first=None):
         self.leaves = [torch.zeros(n, requires_grad=True) for n in sizes]
         self.places = [torch.full((n,), 100.) for n in sizes]
         self.kept: list = []  # for each that came, whether memory is in use
@@ -25,7 +25,7 @@ class Backward:
             leaf.register_post_accumulate_grad_hook(
                 lambda leaf: self.kept.append(weakref.ref(leaf.grad)))
         self.landing = staged_gradients.Landing(
-            dict(enumerate(self.leaves)), dict(enumerate(self.places)))
+            dict(enumerate(self.leaves)), dict(enumerate(self.places)), first)
 
     def come(self, leaf: int, number: float) -> None:
         (self.leaves[leaf] * number).sum().backward()
@@ -85,6 +85,32 @@ def test_what_comes_again_is_added_second(sizes):
         place.fill_(1e8)
     again = [(n, -1e8) for n in range(5)] + [(n, 1) for n in range(5)]
     assert backward.go(again)[1] == [1] * 5
+
+
+class First:
+    """Writes gradients of so many numbers."""
+
+    def __init__(self, *sizes):
+        self._sizes = sizes
+
+    def add(self, place, grad) -> bool:
+        if grad.numel() not in self._sizes:
+            return False
+        place.copy_(grad)
+        return True
+
+
+def test_a_first_gradient_is_written(sizes):
+    backward = Backward(sizes, First(63, 65))
+    assert backward.go(ONCE)[1] == [101, 102, 103, 4, 100]
+    assert backward.landing.taken == {3}
+
+
+def test_what_comes_again_is_added_to_that(sizes):
+    backward = Backward(sizes, First(64, 63, 65, 8))
+    twice = [(n, 1) for n in range(5)] + [(n, 2) for n in range(5)]
+    assert backward.go(twice)[1] == [3, 103, 103, 3, 103]
+    assert backward.landing.taken == {0, 3}
 
 
 def test_the_memory_of_a_large_one_is_free_at_once(sizes):

@@ -81,6 +81,7 @@ A folder imports from those after it in this list, and from none before it:
       asked.py              backward(inputs=...) and autograd.grad()
       write_streams.py      orders writes to .grad from several streams
       staged_gradients.py   collects gradients inside a recording
+      first.py              tells graphs which gradients are a step's first
       sums.py               sums of several losses, in eager's order
       in_order.py           the order in which eager adds up, and graphs do not
       contributions.py      gradients of an input that is used more than once

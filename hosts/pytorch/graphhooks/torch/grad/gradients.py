@@ -5,9 +5,10 @@ by itself.  So where nobody watches, the graph does it: it writes or adds, as
 parameters.py says.  What is in ``.grad`` is made to fit it before it runs.
 
 Bits.  Writing is what autograd does with a first gradient, adding what it
-does with a later one.  A graph that adds finds negative zeros where there is
-nothing yet: x + -0.0 is x for every number x, and a zero keeps its sign.  A
-NaN stays one, with the payload that additions leave.  Where `.grad` has zeros,
+does with a later one.  A graph that adds is told which it is (first.py).  For
+what it can only add to there are negative zeros where there is nothing yet:
+x + -0.0 is x for every number x, and a zero keeps its sign.  A NaN stays one,
+with the payload that additions leave.  Where `.grad` has zeros,
 as after zero_grad(set_to_none=False), autograd adds to these, and the graph
 does.  One that can only write does so beside what is there, and that is added
 as autograd would.
@@ -32,6 +33,8 @@ class Nothing:
 
     def __init__(self):
         self._zeros: dict = {}
+        # Which graphs read (first.py), until the last has run.
+        self.words: list = []
 
     def pieces(self, gradients) -> tuple:
         """Of places of gradients, and the zeros that go there: two lists, for
@@ -79,27 +82,38 @@ def prepare(segment, backward) -> list:
 
 
 def prepare_to_add(backward, nothing: Nothing) -> list:
+    """What is nowhere yet comes to `.grad` when the graph has run: should it
+    not run, nothing is there to be added to."""
     missing, foreign = [], []
     for p, gradient in zip(backward.own, backward.gradients):
         grad = p.grad
         if grad is gradient:
             continue
         if grad is None:
-            p.grad = gradient
-            missing.append(gradient)
+            missing.append(p)
         else:
             foreign.append((grad, gradient))
-    if missing:
-        if len(missing) < len(backward.own):
-            nothing.fill(*nothing.pieces(missing))
-        else:  # a step's first
-            if backward.zeros is None:
-                backward.zeros = nothing.pieces(missing)
+    backward.is_due = bool(missing)
+    is_first = len(missing) == len(backward.own)  # of a step
+    if backward.taken:
+        backward.home.first.tell(is_first)
+    if is_first:
+        if backward.zeros is None:
+            backward.zeros = nothing.pieces(_places(
+                backward, [p for p in missing if p not in backward.taken]))
+        if backward.zeros[0]:
             nothing.fill(*backward.zeros)
+    elif missing:
+        nothing.fill(*nothing.pieces(_places(backward, missing)))
     if foreign:
         theirs, ours = map(list, zip(*foreign))
         private.foreach_copy(ours, theirs)
     return foreign
+
+
+def _places(backward, parameters) -> list:
+    some = set(parameters)
+    return [g for p, g in zip(backward.own, backward.gradients) if p in some]
 
 
 def _foreign(backward) -> list:
@@ -110,6 +124,11 @@ def _foreign(backward) -> list:
 def finish(adds: bool, backward, foreign) -> None:
     """After the graph."""
     if adds:
+        if backward.is_due:
+            backward.is_due = False
+            for p, gradient in zip(backward.own, backward.gradients):
+                if p.grad is None:
+                    p.grad = gradient
         if foreign:
             private.foreach_copy(*map(list, zip(*foreign)))
         return

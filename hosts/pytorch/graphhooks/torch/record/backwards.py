@@ -21,6 +21,7 @@ from ...errors import Error
 from ..base import private, tree
 from ..grad import chained, contributions, strides
 from ..grad.contributions import Contributions
+from ..grad.first import First
 from ..grad.gradients import add_eagerly
 from ..grad.staged_gradients import Landing
 from ..grad.seeds import OnTheHost
@@ -132,6 +133,8 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
     owner = segment.owner
     home = found.home
     places = segment.parameters.places_to_add(home)  # not in a pool
+    if places and home.first is None:
+        home.first = First(owner, next(iter(places.values())))
     grads = chained.told_apart(grads)
     with prepared(owner, found.flight):
         action = segment.enter(1, grads, microbatch, found.flight[0],
@@ -221,7 +224,8 @@ def _differentiate(segment, instance, grads, found, places):
     where there are none, where autograd makes them."""
     parameters = segment.parameters
     segment.settle()
-    landing = Landing(dict(zip(parameters.all, instance.leaves)), places)
+    landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
+                      found.home.first)
     puts: set = set()
     try:
         with _strided(parameters, instance), \
@@ -241,6 +245,7 @@ def _differentiate(segment, instance, grads, found, places):
     found.results = (*of_inputs, *parameters.land(of_parameters),
                      *(None for _ in parameters.sample), *more)
     found.own = [p for p in parameters.own if p in came]
+    found.taken = landing.taken
     found.gradients = [places[p] for p in found.own] if places else \
         chained.apart_from(grads, [of_parameters[p] for p in found.own])
     gathered = parameters.gathered

@@ -81,8 +81,8 @@ class Instance:
 class Backward:
     """The graph of an instance's backward."""
 
-    __slots__ = ("flight", "chained", "results", "own", "gradients", "zeros",
-                 "home", "serial", "marks", "told", "pool")
+    __slots__ = ("flight", "chained", "results", "own", "gradients", "taken",
+                 "zeros", "is_due", "home", "serial", "marks", "told", "pool")
 
     def __init__(self, home, flight: tuple):
         self.flight = flight  # whose memory it uses
@@ -90,7 +90,9 @@ class Backward:
         self.results = ()  # what autograd is given, one for each input
         self.own = ()  # parameters whose gradients the graph puts in place
         self.gradients = ()  # where
-        self.zeros = None  # what makes all of those negative zeros
+        self.taken = ()  # those of them that a first gradient is written to
+        self.zeros = None  # what makes all others negative zeros
+        self.is_due = False  # some are to become `.grad` when it has run
         self.home = home  # which has those
         self.serial = 0  # the how manieth it was recorded
         self.marks = ()  # flags that it sets: attributes and name
