@@ -271,22 +271,29 @@ class Exchange:
         first sends first: nobody waits for who waits for it."""
         found: dict = {}
         for i in sorted({*large[0], *large[1]}):
-            peer, works = self._circle.members[i], []
-            ways = [0, 1] if self.rank < i else [1, 0]
-            for way in ways:
-                if i not in large[way]:
-                    continue
-                if way == 0:
-                    works.append(torch.distributed.isend(
-                        x.narrow(0, sum(go[:i]), go[i]), peer,
-                        group=self.group))
-                else:
-                    found[i] = x.new_empty((come[i], *x.shape[1:]))
-                    works.append(torch.distributed.irecv(
-                        found[i], peer, group=self.group))
-            for work in works:
-                work.wait(*self._patience)
+            sent = x.narrow(0, sum(go[:i]), go[i]) if i in large[0] else None
+            if i in large[1]:
+                found[i] = x.new_empty((come[i], *x.shape[1:]))
+            try:
+                self._with_peer(i, sent, found.get(i))
+            except RuntimeError as failure:
+                text = str(failure).split("\n", 1)[0]
+                raise Error(f"exchange: a large part has not gone to rank {i} "
+                            f"of {self.size}, or not come from it: {text}",
+                            _abi.GH_ERR_RANKS) from failure
         return found
+
+    def _with_peer(self, i: int, sent, received) -> None:
+        peer, works = self._circle.members[i], []
+        for is_send in (True, False) if self.rank < i else (False, True):
+            if is_send and sent is not None:
+                works.append(torch.distributed.isend(sent, peer,
+                                                     group=self.group))
+            elif not is_send and received is not None:
+                works.append(torch.distributed.irecv(received, peer,
+                                                     group=self.group))
+        for work in works:
+            work.wait(*self._patience)
 
     def _part(self, x, i: int, at: int, rows: int, row: int, go):
         """What rank i has sent."""

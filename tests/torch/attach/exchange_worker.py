@@ -173,9 +173,9 @@ def captured() -> dict:
         return x.stats()
 
 
-def ended(how) -> dict:
+def ended(how, most=MOST) -> dict:
     """The last rank ends without a word, or stops."""
-    x = Exchange(part_bytes=MOST)
+    x = Exchange(part_bytes=most)
     values = torch.ones(x.size)
     x.all_to_all(values)
     if x.rank == x.size - 1:
@@ -212,6 +212,12 @@ def given_up() -> dict:
     return found
 
 
+def hangs(x) -> None:
+    """For longer than the others wait."""
+    time.sleep(4 * SECONDS)
+    os._exit(0)
+
+
 def dies(x) -> None:
     os._exit(0)
 
@@ -231,6 +237,7 @@ CASES = {
     "other sizes": other_sizes,
     "a rank gives up": given_up,
     "a rank ends": lambda: ended(dies),
+    "a rank hangs, too large": lambda: ended(hangs, most=2),
 }
 
 

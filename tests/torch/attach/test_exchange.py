@@ -116,6 +116,15 @@ def test_a_rank_that_has_given_up_is_named(ranks):
         assert found["after"] < 4
 
 
+def test_a_rank_that_hangs_is_named_by_who_has_a_large_part_of_it(ranks):
+    found, _ = ranks(3, "a rank hangs, too large", lost=1)
+    for each in found:
+        ended = each["a rank hangs, too large"]
+        assert ended["name"] == "GH_ERR_RANKS"
+        assert "rank 2" in ended["said"], ended
+        assert ended["after"] < 20 and ended["closed"] < 20
+
+
 def test_a_rank_that_ends_is_named_in_time(ranks):
     """While the host waits for the device."""
     found, _ = ranks(3, "a rank ends", lost=1)
