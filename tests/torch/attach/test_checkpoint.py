@@ -426,6 +426,34 @@ def test_a_checkpoint_that_goes_before_the_recording(pair, grain):
          max_slots=4, verify="off", eager=None)
 
 
+class Goes(Comes):
+    """The same of all of it."""
+
+    def forward(self, x):
+        return super().forward(x) if self.is_whole else checkpoint(
+            Block.forward.__get__(self), x, use_reentrant=True)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_checkpoint_that_goes_where_weights_are_cast(pair, grain):
+    """Nothing has shown by then that both calls have one cast."""
+    def train(run):
+        for whole in (False, True, True, True):
+            for layer in run.model.layers:
+                layer.is_whole = whole
+            run.zero()
+            with torch.autocast("cuda", torch.bfloat16), \
+                    torch.autocast(DEVICE, torch.bfloat16):
+                loss = run.loss() + run.loss()
+            loss.backward()
+            for p in run.model.parameters():
+                run.note(p.grad)
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=Goes, max_slots=4, verify="off",
+         replays=None, refused="is cast by autocast once", eager=None)
+
+
 @GIVEN
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_checkpoint_that_comes_before_the_recording(pair, grain, how):

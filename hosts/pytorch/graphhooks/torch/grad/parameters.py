@@ -207,12 +207,13 @@ class Parameters:
                         "somebody waits for each: give the checkpoints "
                         "use_reentrant=False")
 
-    def note_uses(self, counts: dict, hides: bool) -> None:
+    def note_uses(self, counts: dict, hides: bool) -> set:
         """A recorded call leads to them so often, and may have passes within
-        its own, which the eager ones may not have had."""
+        its own, which the eager ones may not have had; returns those of which
+        these have shown nothing, as they had them in such a pass."""
         self.joined.update(p for p, count in counts.items() if count > 1)
-        others = set() if self._keeps_more else {p for p in self.nested
-                                                 if counts[p]}
+        unseen = others = set() if self._keeps_more else {
+            p for p in self.nested if counts[p]}
         self.nested -= others
         if hides and not self._hides:
             others = set(self.all)
@@ -224,6 +225,7 @@ class Parameters:
             raise Unfit("checkpoints within it, or the like, come and go, and "
                         "with them the order in which gradients are added up: "
                         "give the checkpoints use_reentrant=False")
+        return unseen
 
     def hand_over(self, results, behind: int):
         """What autograd is given, with so many behind those of parameters:

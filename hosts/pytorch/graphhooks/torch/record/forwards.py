@@ -164,14 +164,15 @@ def _refuse_sums(segment, instance, results) -> None:
     shares = segment.parameters.shares
     edges = dict(zip(segment.parameters.all,
                      contributions.uses(results.tensors, instance.leaves)))
-    segment.parameters.note_uses(
+    unseen = segment.parameters.note_uses(
         {p: len(each) for p, each in edges.items()},
         not contributions.tells_all(results.tensors))
-    if not (shares.found or shares.casts):
+    if not (shares.found or shares.casts or unseen):
         return
     for _, name, p in segment.parameters.places:
         casts = len(contributions.casts(edges[p]))
-        if p in shares.cast_for_others or casts > shares.casts.get(p, casts):
+        if p in shares.cast_for_others or casts > shares.casts.get(
+                p, 0 if p in unseen else casts):
             raise tree.Unfit(f"{name} is cast by autocast once for several "
                              "uses, and eager adds up their gradients before "
                              "it casts them back, a graph after that: set "
