@@ -270,6 +270,30 @@ def test_within_a_pass_within_a_pass(pair):
          eager=["forward_only", "reentrant"])
 
 
+class First(Model):
+    """Checkpoints its first layer, which runs last in a step."""
+
+    def run_layers(self, x):
+        first, *others = self.layers
+        x = checkpoint(first, x, use_reentrant=True)
+        for layer in others:
+            x = layer(x)
+        return x
+
+
+def test_a_step_by_hand_ends_where_another_layer_begins(pair):
+    """What runs again counts as a microbatch, of which others have none."""
+    def train(run):
+        for _ in range(4):
+            run.model.zero_grad()
+            run.backward(2, in_flight=2)
+            with torch.no_grad():
+                for p in run.model.parameters():
+                    p -= 0.1 * p.grad
+
+    pair(train, model=First, max_slots=4, eager=None)
+
+
 class Twice(Block):
     """Its weights are in two backwards of reentrant checkpoints: autograd
     adds them one after the other."""

@@ -18,7 +18,7 @@ class Optimizers:
         self._owner = owner
         # Of each: how many parameters it has, and whether any is ours.
         self._known = weakref.WeakKeyDictionary()
-        self._have_stepped = False
+        self.are_by_hand = True  # none of them has stepped, so far
         self._written: list | None = None  # versions of weights, by then
         self._hook = register_optimizer_step_post_hook(_when_alive(self))
         weakref.finalize(self, self._hook.remove)
@@ -31,12 +31,13 @@ class Optimizers:
         stack's.  Not now: one that works inside the backward steps once for
         each parameter."""
         if self._is_ours(optimizer):
-            self._owner.stepped = self._have_stepped = True
+            self._owner.stepped = True
+            self.are_by_hand = False
 
     def has_stepped_by_hand(self) -> bool:
         """Whether somebody without such an optimizer has written the weights
         since the last call, in place."""
-        if self._have_stepped:
+        if not self.are_by_hand:
             return False
         before, self._written = self._written, [
             self._owner.gathering.version(),

@@ -72,6 +72,7 @@ class Segment(WayBack):
         self.state = None  # before the pass at hand, if it is recorded
         self.misfit: str | None = None  # of a call's packed arguments
         self.seen = -1  # the last microbatch that came by
+        self.seen_version = 0  # of weights, by then, where no optimizer steps
         self.places = places_of(modules.values(), owner.gathering)
         self.is_parametrized = any(map(parametrize.is_parametrized, (
             inner for m in modules.values() for inner in m.modules())))
@@ -356,7 +357,14 @@ class Segment(WayBack):
                 owner.step()
             else:
                 owner.next_microbatch(self.seen + 1)
+        elif owner.optimizers.are_by_hand and current_pass() < 0 \
+                and self.seen >= 0 and self.seen_version \
+                != self.parameters.version() \
+                and owner.optimizers.has_stepped_by_hand():
+            owner.step()
         self.seen = microbatch = owner.microbatch
+        if owner.optimizers.are_by_hand:
+            self.seen_version = self.parameters.version()
         if not is_at_home(self):
             return site.run(*args, **kwargs)
         if owner.comparisons.waiting:
