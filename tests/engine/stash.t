@@ -82,6 +82,9 @@ fi
     train "a stage without experts" -- $moe --ranks 4 --pp 2 --dense-layers 2
     small=${small% --seq 8}
     stashes "several lengths" -- $moe --lengths 8,4,6
+    # All rows of a short microbatch are fewer than an entry has room for.
+    stashes "several lengths, one rank" -- --model moe --stash 100% \
+        --lengths 8,4,6
     small="$small --seq 8"
 }
 

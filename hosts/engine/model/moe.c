@@ -137,7 +137,7 @@ static const int *count_rows(const struct work *work,
     if (config_sync_free(config)) {
         return buffers->rank_rows + run;
     }
-    if (rows == config_room(config)) {
+    if (rows == work->model->stash->room) {
         return NULL;
     }
     DEVICE_CALL(work->queue.dev, cuMemsetD32Async, device_address(count),

@@ -36,6 +36,8 @@ struct stash_move {
 
 struct stash {
     int *count; /* device: rows of the current push */
+    int room;   /* rows that a layer's entries have room for: of the longest
+                   microbatch, so that shorter ones need a count */
     /* room x hidden, or x inner: see moe_buffers */
     float *dispatched, *wide, *gelu, *expert_out;
     float *d_expert_out, *d_dispatched, *d_wide;

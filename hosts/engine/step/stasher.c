@@ -156,6 +156,7 @@ static void lend(struct stasher *stasher)
     stasher->calls.remove = give_back;
     stasher->calls.move = move;
     stasher->calls.user = stasher;
+    stasher->calls.room = config_room(&trainer->model.config);
     for (int i = 0; i < trainer->n_chunks; i++) {
         struct chunk *chunk = &trainer->chunks[i];
 
