@@ -170,7 +170,8 @@ typedef struct gh_stash_op {
      * The sum of row_bytes is at most page_bytes. */
     const gh_stash_tensor *tensors;
     /* Where the device has the number of rows, an int32_t that is read when the
-     * push runs; NULL: rows_most.  A pop does not read it. */
+     * push runs, and below 0 counts as 0; NULL: rows_most.  A pop does not read
+     * it. */
     const void *count;
     void *stream; /* the host's CUstream */
 } gh_stash_op;

@@ -380,7 +380,17 @@ static void say(gh_stash *stash, const uint64_t *all, uint32_t first)
         return;
     }
     stash->said_bytes = words[WORD_WANTED];
-    if (stash->rank == first) {
+    if (stash->rank == first && words[WORD_WANTED] <= words[WORD_BYTES]) {
+        gh_log_line(&stash->log, GH_LOG_WARN,
+                    "stash: rank %u of %u: a push was refused, though a step "
+                    "needed %llu bytes of pages, and there are %llu: it had "
+                    "more rows than its entry, or more than either the device "
+                    "or the host had pages for; all ranks run the step once "
+                    "more without the stash; give gh_stash_add() a larger "
+                    "rows_most, or the device more bytes",
+                    first, stash->n, (unsigned long long)words[WORD_WANTED],
+                    (unsigned long long)words[WORD_BYTES]);
+    } else if (stash->rank == first) {
         gh_log_line(&stash->log, GH_LOG_WARN,
                     "stash: rank %u of %u: a step needed %llu bytes of pages, "
                     "and there are %llu: all ranks run it once more without "

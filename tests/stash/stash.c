@@ -627,36 +627,50 @@ static void test_no_memory(struct rank *r)
 
 /* ---- the log ------------------------------------------------------------- */
 
-/* Runs steps with an overflow in each tenth, and counts lines of the log. */
-static void run_heard(int n)
+/* There are pages enough, but not for so many rows of one entry. */
+static void test_too_many_rows(struct rank *r)
+{
+    gh_stash *stash = stash_of(r, 4);
+    uint32_t again = 0;
+
+    says_int(r, gh_stash_add(stash, 8, &(uint32_t){ 0 }, NULL), GH_OK,
+             "an entry has room for 8 rows");
+    set_count(r, 9);
+    move(r, stash, 0, r->send, true, NULL);
+    move(r, stash, 0, r->recv, false, NULL);
+    gh_stash_end_step(stash, r->stream, &again, NULL);
+    says_int(r, again, 1, "a push of 9 is refused");
+    gh_stash_destroy(stash);
+}
+
+/* Runs a test, counts the log's lines, and looks for one that has both. */
+static int run_heard(int n, const char *name, void (*test)(struct rank *r),
+                     const char *needed, const char *and)
 {
     FILE *log = tmpfile();
     const int stderr_was = dup(2);
     char line[1024];
     int said = 0;
-    bool has_numbers = false;
+    bool has_both = false;
 
     if (log == NULL || stderr_was < 0) {
         ok(false, "there is a file for the log");
-        return;
+        return 0;
     }
     (void)fflush(stderr);
     dup2(fileno(log), 2);
-    ranks_run(n, "replayed", test_replayed);
+    ranks_run(n, name, test);
     (void)fflush(stderr); /* which the tests buffer */
     dup2(stderr_was, 2);
     close(stderr_was);
     rewind(log);
     while (fgets(line, sizeof(line), log) != NULL) {
         said += strstr(line, "stash: rank") != NULL;
-        has_numbers |=
-            strstr(line, "needed 32256 bytes") != NULL &&
-            strstr(line, "there are 30720: all ranks run it once more") != NULL;
+        has_both |= strstr(line, needed) != NULL && strstr(line, and) != NULL;
     }
     (void)fclose(log);
-    is_int(said, 1, "%d steps of %d ranks that run once more: one line",
-           STEPS / 10, n);
-    ok(has_numbers, "it says how much was needed, and how much there is");
+    ok(has_both, "%s: the log says \"%s\" and \"%s\"", name, needed, and);
+    return said;
 }
 
 int main(void)
@@ -675,7 +689,13 @@ int main(void)
         return status;
     }
     ranks_run_all(1, alone, sizeof(alone) / sizeof(alone[0]));
-    run_heard(4);
+    /* Steps with an overflow in each tenth. */
+    is_int(run_heard(4, "replayed", test_replayed, "needed 32256 bytes",
+                     "there are 30720: all ranks run it once more"),
+           1, "%d steps of 4 ranks that run once more: one line", STEPS / 10);
+    is_int(run_heard(1, "too many rows", test_too_many_rows,
+                     "more rows than its entry", "a larger rows_most"),
+           1, "and one line of a push that is too large for its entry");
     ranks_run(3, "reserve together", test_reserve_together);
     ranks_run(2, "a rank that fails", test_a_rank_that_fails);
     ranks_run(2, "by the host", test_by_the_host);
