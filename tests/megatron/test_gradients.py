@@ -80,7 +80,7 @@ def test_several_gradients_are_summed_before_they_are_added(
 
 
 RECOMPUTED = pytest.mark.parametrize("kind, scope, modules", [
-    ("dense", "", ["mlp"]), ("dense", "mlp", ["mlp"]),
+    ("dense", "", ["mlp"]), ("dense", "attn,mlp", ["mlp"]),
     ("dense", "", ["core_attn", "mlp"]), ("mla", "", ["mla_up_proj"]),
     ("mla", "attn", ["mla_up_proj", "core_attn"])])
 

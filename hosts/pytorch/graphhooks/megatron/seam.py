@@ -51,6 +51,12 @@ _FLAGS = "megatron.core.transformer.cuda_graphs"
 _FLAG = "is_graph_capturing"
 
 
+def _is_plain(config) -> bool:
+    """Nothing is quantized, and nothing drawn."""
+    return not (config.fp8 or config.fp4 or config.hidden_dropout
+                or config.attention_dropout)
+
+
 @contextlib.contextmanager
 def _recomputing(does: bool):
     """Megatron's checkpoints do nothing in a capture, by a flag that tells
@@ -112,9 +118,11 @@ class Seam:
         again = {*(layer.config.recompute_modules or ())} \
             if layer.config.recompute_granularity == "selective" else set()
         self._keeps = bool(again) and "layernorm" not in again
-        # Experts leave other tensors behind if they are computed again.
+        # Experts leave other tensors behind if they are computed again, so
+        # does FP8; and generators are put back that a graph draws from.
         self._checkpoints = bool(again.difference({"layernorm", "moe_act"})) \
-            and again.isdisjoint({"moe", "shared_experts"})
+            and again.isdisjoint({"moe", "shared_experts"}) \
+            and self._takes_attention and _is_plain(layer.config)
         self.body.keeps_more = self._checkpoints
         layer.cuda_graphs.append(self)
         # Megatron's own makes a mask of zeros where there is none.
