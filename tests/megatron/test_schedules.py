@@ -9,8 +9,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -102,49 +102,31 @@ SLOTS = {
 }
 
 
-# A server imports what ranks need, once for all tests: for each rank that takes
-# seconds of a processor.
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["worker"])
-
-
-def a_rank(log: str, environment: dict, *arguments) -> None:
-    """In a process of its own."""
-    with open(log, "w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    os.environ.update(environment)
-    import worker
-
-    worker.main(*arguments)
-
-
 def ran(folder: Path, cases: str, size: int, lost: int = -1) -> dict:
     """What each rank has found, by case; nothing of one that is lost."""
+    worker = Path(__file__).with_name("worker.py")
     logs = [folder / f"{rank}.log" for rank in range(size)]
-    processes = [SERVER.Process(target=a_rank, args=(
-        str(log), dict(os.environ), folder, rank, size, cases))
+    processes = [subprocess.Popen(
+        [sys.executable, str(worker), str(folder), str(rank), str(size),
+         cases], stdout=log.open("w"), stderr=subprocess.STDOUT)
         for rank, log in enumerate(logs)]
-    for process in processes:
-        process.start()
     end = time.monotonic() + SECONDS
     try:
         for rank, process in enumerate(processes):
             if rank == lost:  # which may hang
                 process.kill()
-            process.join(end - time.monotonic())
-            if process.is_alive():
-                pytest.fail("it hangs: " + "".join(
-                    log.read_text() for log in logs if log.exists()))
+            process.wait(end - time.monotonic())
+    except subprocess.TimeoutExpired:
+        pytest.fail("it hangs: " + "".join(log.read_text() for log in logs))
     finally:
         for process in processes:
             process.kill()
-            process.join()
+            process.wait()
     found: dict = {}
     for rank, log in enumerate(logs):
         left = folder / f"{rank}.json"
         if rank == lost:
-            assert not left.exists() and processes[rank].exitcode < 0
+            assert not left.exists() and processes[rank].returncode < 0
             continue
         assert left.exists(), log.read_text()
         for case, result in json.loads(left.read_text()).items():

@@ -1,5 +1,9 @@
 """One of the processes of test_schedules.py.
 
+    worker.py FOLDER RANK SIZE CASES
+
+Leaves FOLDER/RANK.json, with what each of the cases came to.
+
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -702,7 +706,6 @@ CASES = {
 
 
 def main(folder: Path, rank: int, size: int, name: str) -> None:
-    """Leaves folder/rank.json, with what each of the cases came to."""
     training.begin(rank, size, torch.distributed.FileStore(
         str(folder / "store"), size))
     results = {}
@@ -718,3 +721,7 @@ def main(folder: Path, rank: int, size: int, name: str) -> None:
             break  # the ranks may be elsewhere
     sys.stdout.flush()
     os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:4]), sys.argv[4])
