@@ -9,13 +9,20 @@
 #include "step/embedding_head.h"
 #include "step/passes.h"
 
+/* Whether the embedding is in a bare graph; else it runs before memory is
+ * leased, for which it need not wait. */
+static bool embeds_within(const struct trainer *trainer)
+{
+    return trainer->chunk->model.embeds && trainer->bare != NULL;
+}
+
 /* What a pass without the library launches: the parts, with the ends of the
  * model that the chunk has. */
 static void issue_forward(struct trainer *trainer, int microbatch)
 {
     const struct work work = work_of(trainer, microbatch);
 
-    if (trainer->chunk->model.embeds) {
+    if (embeds_within(trainer)) {
         embedding_head_before_forward(trainer, microbatch);
     }
     parts_forward(&work, 0, trainer->chunk->model.n_parts - 1,
@@ -88,6 +95,9 @@ int microbatch_forward(struct trainer *trainer, int microbatch)
 
     if (trainer->host != NULL) {
         return hosted_forward(trainer, microbatch);
+    }
+    if (trainer->chunk->model.embeds && !embeds_within(trainer)) {
+        embedding_head_before_forward(trainer, microbatch);
     }
     if (trainer_lease(trainer, microbatch, stream_of(trainer, microbatch)) !=
         0) {
