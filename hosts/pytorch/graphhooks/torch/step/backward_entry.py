@@ -168,7 +168,7 @@ class WayBack(Called):
                            "to another buffer between a forward and its "
                            "backward, which adds to the old one: set it "
                            "before the forward", True)
-        if self.parameters.adds_up() and self.sums.is_summing() \
+        if self.sums.is_summing() and self.parameters.adds_up() \
                 or self.parameters.put and self.parameters.is_asked():
             if self.owner.ranks.size == 1:
                 raise Unserved(self.name, *self.sums.why_apart())
