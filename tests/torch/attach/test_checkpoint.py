@@ -410,6 +410,40 @@ def test_where_a_call_adds_several_by_themselves(pair, grain, first, how):
          replays=not how, refused=torn, **how)
 
 
+class Early(Block):
+    """Of its attention's output, a backward comes by no checkpoint."""
+
+    def forward(self, x):
+        x = x + checkpoint(Twice.piece.__get__(self), x, use_reentrant=True)
+        return x + self.attn(self.norm1(x))
+
+
+@pytest.mark.parametrize("first", [(), (1, 1), (2, 2)])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_pass_that_is_asked_for_what_comes_before_a_checkpoint(pair, grain,
+                                                                 first):
+    """The graph of the layer runs its checkpoint too, of which torch would
+    say that such a pass may not, and whose gradients nobody has asked for."""
+    def train(run):
+        run.steps(first)
+        asked = [*run.model.layers[-1].attn.out.parameters(),
+                 *run.model.head.parameters()]
+        for count in (1, 2, 2, 1):
+            run.zero()
+            for _ in range(count):
+                loss = run.loss()
+                for p, gradient in zip(asked, torch.autograd.grad(loss,
+                                                                  asked)):
+                    run.note(gradient)
+                    p.grad = gradient.clone() if p.grad is None \
+                        else p.grad + gradient
+            run.note(torch.tensor([p.grad is None for p
+                                   in run.model.parameters()]))
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=Early, eager=None)
+
+
 @pytest.mark.parametrize("first", [(1, 1), (2, 2)])
 @pytest.mark.parametrize("make", [Both, After])
 @pytest.mark.parametrize("grain", WHOLE)

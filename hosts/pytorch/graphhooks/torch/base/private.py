@@ -460,6 +460,7 @@ def keeps_graph() -> bool:
 class _Begun(threading.local):
     def __init__(self):
         self.around = []  # passes, on this thread, within which one has begun
+        self.whole = False  # the next is of all gradients, whatever is around
 
 
 _begun = _Begun()
@@ -477,22 +478,47 @@ def is_within_any(passes) -> bool:
         each in passes for each in _begun.around)
 
 
+@contextlib.contextmanager
+def whole_pass():
+    """The pass that begins here is of all gradients.  Torch forbids reentrant
+    checkpoints in it where the one around it is of some, which says nothing of
+    this one."""
+    before, _begun.whole = _begun.whole, True
+    try:
+        yield
+    finally:
+        _begun.whole = before
+
+
+def is_of_all() -> bool:
+    """Whether the pass at hand is of all gradients, and so are those around
+    it."""
+    return torch.autograd._is_checkpoint_valid()
+
+
 def around_passes(run) -> None:
     """Passes of autograd that Python begins go by run(), which is given what
     begins one, and what that is given."""
     engine = torch.autograd.Variable._execution_engine
 
     class Engine(type(engine)):
-        def run_backward(self, tensors, grad_tensors, keep_graph, *args,
-                         **kwargs):
+        def is_checkpoint_valid(self):
+            return _begun.whole or engine.is_checkpoint_valid()
+
+        def run_backward(self, tensors, grad_tensors, keep_graph,
+                         create_graph, inputs=(), *args, **kwargs):
             _keeps.extend([None] * bool(keep_graph))
             around = current_pass()
             if around >= 0:
                 _begun.around.append(around)
+            whole = _begun.whole
+            if inputs:
+                _begun.whole = False
             try:
                 return run(engine.run_backward, tensors, grad_tensors,
-                           keep_graph, *args, **kwargs)
+                           keep_graph, create_graph, inputs, *args, **kwargs)
             finally:
+                _begun.whole = whole
                 if around >= 0:
                     _begun.around.pop()
                 if keep_graph:

@@ -230,8 +230,8 @@ class Parameters:
     def hand_over(self, results, behind: int):
         """What autograd is given, with so many behind those of parameters:
         without what eager adds in a backward within the backward, which is
-        added so."""
-        if not self._handed:
+        added so, but for a pass that is asked for some gradients."""
+        if not self._handed or not private.is_of_all():
             return results
         results = list(results)
         since = len(results) - behind - len(self.behind)

@@ -168,8 +168,8 @@ class Sums:
         elif not self._is_beside:
             self._aside.give(gradients)
 
-    def _begin(self, now: int) -> None:
-        self._pass, self._aside = now, Aside(self.segment.parameters)
+    def _begin(self, now: int, some=None) -> None:
+        self._pass, self._aside = now, Aside(self.segment.parameters, some)
         self._order = None
 
     def pass_by(self) -> None:
@@ -180,9 +180,9 @@ class Sums:
     def run_beside(self, run, instance, microbatch: int, grads):
         """For autograd.grad() and backward(inputs=...), which leave `.grad`
         alone, and whose results are the caller's."""
-        self._begin(current_pass())
-        self._is_beside = True
         parameters = self.segment.parameters
+        self._begin(current_pass(), parameters.own)
+        self._is_beside = True
         try:
             with self._aside.summing():
                 results = run(instance, microbatch, grads)

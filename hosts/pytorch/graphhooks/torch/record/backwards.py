@@ -188,7 +188,8 @@ def take_grads(segment, instance: Instance, grads, puts: set | None = None):
             if segment.split is not None and is_capturing():
                 segment.split.go_back(instance, outputs, grads)
             else:
-                torch.autograd.backward(outputs, grads)
+                with private.whole_pass():
+                    torch.autograd.backward(outputs, grads)
     finally:
         if order is not None:
             order.remove()
