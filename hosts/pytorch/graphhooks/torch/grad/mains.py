@@ -47,9 +47,9 @@ class Mains:
         self._forms = _forms(mains)
 
     def are_others(self) -> bool:
-        """Whether one is elsewhere, or has come, or gone."""
+        """Whether a `main_grad` is elsewhere, or has come, or gone."""
         if self._words.is_same():
-            return not self._forms.are_kept()
+            return bool(self._forms.tensors) and not self._forms.are_kept()
         now = self._now()
         if _kinds(now) != self._kinds \
                 or not _forms(now).are_those_of(self._forms):

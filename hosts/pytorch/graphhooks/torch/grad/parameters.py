@@ -100,7 +100,7 @@ class Parameters:
         self.sample: tuple = ()  # one leaf, for autograd to come by
         self.behind: tuple = ()  # those and it, after the inputs
         self._node = None  # where its gradient would be added up
-        self._mains = Mains()
+        self.mains = Mains()  # as at the first recording
         self.others: Others | None = None  # who adds to those of graphs
         self._used: set = set()  # by eager calls
 
@@ -145,7 +145,7 @@ class Parameters:
         self.own = [p for p in self.all if p not in returned]
         self._silence(nodes)
         self.sample = tuple(self.own[:1] or map(_leaf, self.silent[:1]))
-        self._mains = Mains(self.all)
+        self.mains = Mains(self.all)
         # A hook is called where autograd comes by, with or without a gradient.
         self.ends = tuple(_leaf(p) if p in nested else p
                           for p in self.returned)
@@ -297,11 +297,6 @@ class Parameters:
         nodes of autograd that are kept alive here go on asking for gradients
         of the old one."""
         return [*map(_form, self.all)] != self._forms
-
-    def have_other_mains(self) -> bool:
-        """Whether a `main_grad` is elsewhere than at the first recording, or
-        has come, or gone."""
-        return self._mains.are_others()
 
     def release(self) -> None:
         """Another attach is not to take this one for an engine."""

@@ -104,7 +104,7 @@ class Places:
         """Whether they hold the same tensors, which are where they were, of
         the same kind and laid out as they were: ``.data`` may be set to a
         slice of itself."""
-        return self.are_same() and self._forms.are_kept() and (
+        return self._words.is_same() and self._forms.are_kept() and (
             self._moving is None or self._moving.are_kept())
 
     def are_same(self) -> bool:

@@ -45,7 +45,7 @@ def begin(segment, instance: Instance, microbatch: int, grads):
         type(layout) is strides.Over for layout in instance.layouts)
     given = segment.read(instance, grads)
     flags.catch_up(segment.parameters.all, instance.leaves)
-    if segment.refused is None and segment.parameters.have_other_mains():
+    if segment.refused is None and segment.parameters.mains.are_others():
         segment.refuse("the main_grad of a parameter was set to another "
                        "buffer between a forward and its backward; set it "
                        "before the forward")

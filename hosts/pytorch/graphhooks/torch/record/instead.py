@@ -79,8 +79,11 @@ class Over:
 def version(segment, tensors) -> int:
     """Another once autograd would find something written that a pass of these
     has read."""
-    return segment.parameters.version() + sum([
-        private.version(t) for t in tensors if t.requires_grad])
+    found = segment.parameters.version()
+    for t in tensors:
+        if t.requires_grad:
+            found += private.version(t)
+    return found
 
 
 def run(segment, origin, instance, microbatch: int, grads, why, late=False):

@@ -163,7 +163,7 @@ class WayBack(Called):
             raise Unserved(self.name, "a hook has come to a parameter between "
                            "a forward and its backward, which puts gradients "
                            "in place: register it before the forward", True)
-        if self.parameters.have_other_mains():
+        if self.parameters.mains.are_others():
             raise Unserved(self.name, "the main_grad of a parameter was set "
                            "to another buffer between a forward and its "
                            "backward, which adds to the old one: set it "

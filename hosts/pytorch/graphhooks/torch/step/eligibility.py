@@ -95,7 +95,7 @@ def is_at_home(segment) -> bool:
         return False
     if owner.watch.suspects:
         owner.watch.clear(segment)
-    if parameters.have_other_mains():
+    if parameters.mains.are_others():
         owner.count("replaced", segment.name, "the main_grad of a "
                     "parameter is elsewhere than when it was recorded")
         return False

@@ -42,6 +42,9 @@ class Site:
 
     def __call__(self, *args, **kwargs):
         if self.quantized is None:
+            # What most calls come to, without those in between.
+            if self.collected is self.packed is None and not self.shares:
+                return self.go(args, kwargs)
             return self._call(args, kwargs)
         kwargs = self.quantized.enter(kwargs)
         told = kwargs.get(calls.WORD)
