@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import gc
 import itertools
 
 import graphhooks
@@ -103,11 +104,24 @@ def begin(rank: int = 0, size: int = 1, store=None) -> None:
         world_size=size)
 
 
+_groups: set = set()  # those of the model before
+
+
 def divide(**parallel) -> None:
     """The processes, into the groups of a model; again, for another one."""
+    known = torch.distributed.distributed_c10d._world.pg_map
     parallel_state.destroy_model_parallel()
+    # Each group of gloo's has threads, one of which wakes a hundred times a
+    # second, and lives as long as a model that has the group.
+    torch.distributed.barrier()  # others may have words to hear yet
+    gc.collect()
+    for group in _groups.intersection(known):
+        torch.distributed.destroy_process_group(group)
+    before = {*known}
     parallel_state.initialize_model_parallel(
         create_gloo_process_groups=False, **parallel)
+    _groups.clear()
+    _groups.update(known.keys() - before)
 
 
 def end() -> None:
