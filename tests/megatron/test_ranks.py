@@ -103,21 +103,15 @@ def test_a_long_training_records_no_more_and_is_told_apart(ranks):
     assert [one["recorded"] for one in found["EP2", "off"]["steady"]] \
         == [[], []]
 
-    # Nothing may be recorded after the first step: it is.
-    status, said, found = ranks("--only", "PP2", "--modes", "layer",
-                                "--steady", "1")
-    assert status == 1 and found["PP2", "layer"]["equal"], said
-    assert "rank 0: last recording in step 2, GROWS: recordings in step 2" \
-        in said
 
-
-@pytest.mark.parametrize("last, grows", [
-    ((100.5, 900.0, 15.0), []),
-    ((102.0, 400.0, 10.0),
+@pytest.mark.parametrize("recorded, last, grows", [
+    (2, (100.5, 900.0, 15.0), []),
+    (5, (100.5, 900.0, 15.0), ["recordings in step 5"]),
+    (2, (102.0, 400.0, 10.0),
      ["allocated 100.0 MiB after step 4 and 102.0 after step 12"]),
-    ((100.0, 400.0, 30.0),
+    (2, (100.0, 400.0, 30.0),
      ["of the driver 10.0 MiB after step 4 and 30.0 after step 12"])])
-def test_memory_that_grows_is_told_apart(monkeypatch, last, grows):
+def test_what_grows_is_told_apart(monkeypatch, recorded, last, grows):
     monkeypatch.setattr(sys, "path", [str(
         STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])
     import types
@@ -125,24 +119,22 @@ def test_memory_that_grows_is_told_apart(monkeypatch, last, grows):
     import common
     import megatron_ranks
 
-    run = common.Run("scope", "scope", recorded=[(2, 8)],
+    run = common.Run("scope", "scope", recorded=[(recorded, 8)],
                      memory=[(100.0, 400.0, 10.0), last])
     args = types.SimpleNamespace(steady=4, steps=12)
     assert megatron_ranks.unsteady(args, run) == grows
 
 
 def test_a_mode_that_fails_on_one_rank_ends_no_other(ranks):
-    status, said, found = ranks("--only", "PP2", starts=1, FAILS="layer")
+    status, said, found = ranks("--only", "PP2,TP2 SP EP2,PP2 MLA MoE",
+                                starts=1, FAILS="layer")
     assert "waited 5 s for the others" in said
     # The eager one once more, by the processes that came after.
     assert found.keys() == {("PP2", "off"), ("PP2", "chunk")}
     assert found["PP2", "chunk"]["equal"]
     assert "layer, all: the processes ended, or some waited" in said
     assert "bitwise equal: 1 of 2 trainings" in said
-
-
-def test_what_all_ranks_refuse_is_said(ranks):
-    status, said, found = ranks("--only", "TP2 SP EP2,PP2 MLA MoE")
+    # What all ranks refuse.
     assert "TP2 SP EP2: left out: Megatron's local spec" in said
     assert "PP2 MLA MoE: left out: Megatron's local spec" in said
 
