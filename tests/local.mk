@@ -101,6 +101,7 @@ print-distfiles:
 # Programs under valgrind, for values that nothing has set: all but the engine's,
 # those that do the same again in another order or with another call that fails,
 # those that hold ranks to a second, and one that reads what nothing has written.
+# The longest comes first.
 check-valgrind: all
 	@tests=; for program in $(all_programs); do \
 	    case $$program in \
@@ -114,7 +115,10 @@ check-valgrind: all
 	    tests/session/overlap/overlap.t) tests="$$tests $$program" ;; \
 	    tests/session/overlap/*) ;; \
 	    tests/session/offload/faults.t | tests/session/offload/auto.t) ;; \
-	    tests/session/offload/order.t) ;; \
+	    tests/session/offload/order.t | tests/session/banks/order.t) ;; \
+	    tests/session/passes/faults.t | tests/session/banks/faults.t) ;; \
+	    tests/nccl/seeds.t) ;; \
+	    tests/stash/stash.t) tests="$$program $$tests" ;; \
 	    *) tests="$$tests $$program" ;; \
 	    esac; \
 	done; \
