@@ -72,6 +72,8 @@ libengine_la_SOURCES = \
 	hosts/engine/step/offload_request.c \
 	hosts/engine/step/offload_request.h \
 	hosts/engine/step/options.h \
+	hosts/engine/step/landing.c \
+	hosts/engine/step/landing.h \
 	hosts/engine/step/microbatch.c \
 	hosts/engine/step/microbatch.h \
 	hosts/engine/step/overlap.c \

@@ -60,10 +60,12 @@ for grain in layer chunk; do
     walks "a hybrid, $grain" --model hybrid
     walks "offload, $grain" $offloads
     walks "a session that suspends, $grain" --suspend 2
-    walks "stages, $grain" --ranks 2 --pp 2
+    [ $grain = chunk ] || walks "stages, $grain" --ranks 2 --pp 2
     walks "experts on two ranks, $grain" --ranks 2 --model moe --ep 2
     small=${small% --seq 8}
 done
+trains -- --ranks 2 --pp 2 --seq 8
+is "$(value forecast_bytes)" 0 "graphs of a stage's chunks copy no inputs"
 
 # ---- what is said ----------------------------------------------------------
 

@@ -7,6 +7,7 @@
 
 #include "step/bare.h"
 #include "step/embedding_head.h"
+#include "step/landing.h"
 #include "step/passes.h"
 
 /* Whether the embedding is in a bare graph; else it runs before memory is
@@ -80,9 +81,11 @@ static int hosted_forward(struct trainer *trainer, int microbatch)
     if (trainer_embeds_apart(trainer)) {
         embedding_head_before_forward(trainer, microbatch);
     }
+    landing_before_forward(trainer, microbatch);
     if (passes_forward(trainer->host, microbatch) != 0) {
         return -1;
     }
+    landing_after_forward(trainer, microbatch);
     if (trainer_heads_apart(trainer)) {
         embedding_head_after_forward(trainer, microbatch);
     }
@@ -114,6 +117,7 @@ static int hosted_backward(struct trainer *trainer, int microbatch)
     if (trainer_heads_apart(trainer)) {
         embedding_head_before_backward(trainer, microbatch);
     }
+    landing_before_backward(trainer, microbatch);
     if (passes_backward(trainer->host, microbatch, &flight->dx) != 0) {
         return -1;
     }
@@ -134,10 +138,21 @@ static int backward(struct trainer *trainer, int microbatch)
     return run(trainer, BARE_BACKWARD, microbatch);
 }
 
+/* The microbatch needs its set no longer. */
+static void end_flight(struct trainer *trainer, int microbatch)
+{
+    const struct flight *flight = &trainer->chunk->flights[microbatch];
+
+    if (flight->pooled != NULL) {
+        pool_return(flight->pooled, microbatch);
+    } else {
+        landing_end(trainer, microbatch);
+    }
+}
+
 int microbatch_backward(struct trainer *trainer, int microbatch)
 {
     const CUstream stream = stream_of(trainer, microbatch);
-    struct flight *flight = &trainer->chunk->flights[microbatch];
 
     if (microbatch > 0) {
         trainer_wait_done(trainer, stream, microbatch - 1);
@@ -148,15 +163,14 @@ int microbatch_backward(struct trainer *trainer, int microbatch)
 
     DEVICE_CALL(trainer->dev, cuEventRecord, trainer->chunk->done[microbatch],
                 stream);
-    if (flight->pooled != NULL && !trainer->chunk->model.delay_wgrad) {
-        pool_return(flight->pooled, microbatch);
+    if (!trainer->chunk->model.delay_wgrad) {
+        end_flight(trainer, microbatch);
     }
     return 0;
 }
 
 int microbatch_wgrad(struct trainer *trainer, int microbatch)
 {
-    struct flight *flight = &trainer->chunk->flights[microbatch];
     const CUstream stream = stream_of_wgrad(trainer);
 
     trainer_wait_done(trainer, stream, microbatch);
@@ -168,8 +182,6 @@ int microbatch_wgrad(struct trainer *trainer, int microbatch)
         DEVICE_CALL(trainer->dev, cuEventRecord,
                     trainer->chunk->added[microbatch], stream);
     }
-    if (flight->pooled != NULL) {
-        pool_return(flight->pooled, microbatch);
-    }
+    end_flight(trainer, microbatch);
     return 0;
 }

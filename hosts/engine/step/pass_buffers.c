@@ -5,11 +5,14 @@
  */
 #include "step/pass_buffers.h"
 
+#include "step/landing.h"
+
 #include <stdio.h>
 
-/* Adds a hidden state that is not in the set, so it is not static. */
-static void add_loose_input(const struct host *host, struct pass *pass,
-                            const float *address)
+/* Adds a hidden state that is not in the set.  Unless it is where each
+ * microbatch of the slot has it, it is not static. */
+static void add_outer_input(const struct host *host, struct pass *pass,
+                            const float *address, bool stays)
 {
     const struct config *config =
         &model_of(host->trainer, pass->microbatch)->config;
@@ -18,6 +21,7 @@ static void add_loose_input(const struct host *host, struct pass *pass,
         .address = (void *)(uintptr_t)address,
         .bytes = (uint64_t)config_rows(config) * (uint64_t)config->hidden *
                  sizeof(float),
+        .flags = stays ? GH_BUFFER_STATIC : 0,
     };
 }
 
@@ -146,11 +150,16 @@ static void add_tokens(const struct host *host, struct pass *pass)
     const struct trainer *trainer = host->trainer;
     const size_t count = (size_t)trainer_columns(trainer) *
                          (size_t)config_rows(&trainer->model.config);
+    bool stays;
+    const int *tokens =
+        (pass->direction == GH_FORWARD ? landing_tokens : landing_kept_tokens)(
+            trainer, pass->microbatch, &stays);
 
     pass->tokens_input = (int)pass->n_inputs;
     pass->inputs[pass->n_inputs++] = (gh_buffer){
-        .address = trainer->tokens + (size_t)pass->microbatch * count,
+        .address = (void *)(uintptr_t)tokens,
         .bytes = count * sizeof(int),
+        .flags = stays ? GH_BUFFER_STATIC : 0,
     };
 }
 
@@ -178,17 +187,18 @@ static void add_embedded(const struct host *host, struct pass *pass)
 /* Adds what the first part reads. */
 static int add_x(struct host *host, struct pass *pass)
 {
-    const struct trainer *trainer = host->trainer;
-
     if (pass->segment->embeds) {
         add_embedded(host, pass);
         return 0;
     }
     pass->x_input = (int)pass->n_inputs;
     if (pass->segment->first == 0) {
-        add_loose_input(
-            host, pass,
-            row_block(trainer, trainer->chunk->x, pass->microbatch));
+        bool stays;
+        const float *x =
+            (pass->direction == GH_FORWARD ? landing_input : landing_kept)(
+                host->trainer, pass->microbatch, &stays);
+
+        add_outer_input(host, pass, x, stays);
         return 0;
     }
     if (pass->direction == GH_FORWARD) {
@@ -224,9 +234,10 @@ int pass_add_dy(struct host *host, struct pass *pass)
     }
     pass->dy_input = (int)pass->n_inputs;
     if (pass->segment->last == trainer->chunk->model.n_parts - 1) {
-        add_loose_input(
-            host, pass,
-            row_block(trainer, trainer->chunk->d_head, pass->microbatch));
+        bool stays;
+        const float *dy = landing_gradient(trainer, pass->microbatch, &stays);
+
+        add_outer_input(host, pass, dy, stays);
         return 0;
     }
     if (pass->direction == GH_BACKWARD) {

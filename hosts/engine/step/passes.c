@@ -7,13 +7,15 @@
  * inputs are not static, because they belong to the microbatch and not to the
  * slot: what the first part reads, and the gradient that the head hands back.
  * Where the plan has the embedding or the head in a segment, it runs with the
- * segment's parts, and the microbatch's tokens are such an input.
+ * segment's parts, and the microbatch's tokens are such an input.  In a stage of
+ * a pipeline each slot has places for them, so that they are static there.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "step/passes.h"
 
 #include "model/parts.h"
+#include "step/landing.h"
 #include "step/offload.h"
 #include "step/pass_buffers.h"
 
@@ -86,8 +88,12 @@ static void run_forward_parts(const struct host *host, const struct pass *pass,
     const int last = pass->segment->last;
 
     if (pass->segment->embeds) {
+        landing_keep_tokens(trainer, pass->microbatch, tokens,
+                            work->queue.stream);
         embed_forward(work, tokens, set->x);
         x = set->x;
+    } else if (pass->segment->first == 0) {
+        x = landing_keep(trainer, pass->microbatch, x, work->queue.stream);
     }
     parts_forward(work, pass->segment->first, last, x);
     if (pass->segment->heads) {

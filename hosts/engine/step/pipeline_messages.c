@@ -9,6 +9,8 @@
  */
 #include "step/pipeline_messages.h"
 
+#include "step/landing.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,6 +113,7 @@ void messages_begin_step(struct messages *messages,
 {
     messages->schedule = schedule;
     messages->step++;
+    landing_begin_step(messages->trainer);
     for (int i = 0; i < LINKS; i++) {
         messages->next[i] = 0;
     }
@@ -158,14 +161,12 @@ static uint32_t stage_of(const struct messages *messages)
     return (uint32_t)ranks_stage(messages->trainer->options->ranks);
 }
 
-/* Where a message goes in the stage that receives it. */
-static float *place_of(const struct trainer *trainer,
-                       const struct message *message)
+/* Where a message goes in the stage that receives it, on a stream. */
+static float *place_of(struct trainer *trainer, const struct message *message,
+                       CUstream stream)
 {
-    const struct chunk *chunk = &trainer->chunks[message->chunk];
-
-    return row_block(trainer, message->backward ? chunk->d_head : chunk->x,
-                     message->microbatch);
+    return landing_take(trainer, &trainer->chunks[message->chunk],
+                        message->backward, message->microbatch, stream);
 }
 
 static size_t count_of(const struct trainer *trainer, int microbatch)
@@ -179,11 +180,11 @@ static void receive(struct messages *messages, enum link way,
                     const struct message *message)
 {
     const struct chunk_events *events = &messages->events[message->chunk];
-    const struct trainer *trainer = messages->trainer;
+    struct trainer *trainer = messages->trainer;
     const struct comm *comm = &trainer->options->ranks->from[way];
     const CUstream stream = messages->from[way];
 
-    comm_receive(comm, place_of(trainer, message),
+    comm_receive(comm, place_of(trainer, message, stream),
                  count_of(trainer, message->microbatch), 1 - comm->rank,
                  stream);
     DEVICE_CALL(trainer->dev, cuEventRecord,
@@ -263,7 +264,7 @@ void messages_receive(struct messages *messages, const struct gh_action *a)
 
 void messages_send(struct messages *messages, const struct gh_action *a)
 {
-    const struct trainer *trainer = messages->trainer;
+    struct trainer *trainer = messages->trainer;
     const struct flight *flight = &trainer->chunk->flights[a->microbatch];
     const size_t count = count_of(trainer, (int)a->microbatch);
     const struct chunk_events *events = &messages->events[a->chunk];
@@ -281,7 +282,8 @@ void messages_send(struct messages *messages, const struct gh_action *a)
     data = message.backward ? flight->dx : flight->out;
     if (to == stage) {
         DEVICE_CALL(
-            dev, cuMemcpyDtoDAsync, device_address(place_of(trainer, &message)),
+            dev, cuMemcpyDtoDAsync,
+            device_address(place_of(trainer, &message, trainer->streams[0])),
             device_address(data), count * sizeof(float), trainer->streams[0]);
         return;
     }

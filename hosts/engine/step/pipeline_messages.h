@@ -3,8 +3,8 @@
  *
  * Each way from a stage to another one has a communicator and a stream of its
  * own, so that messages run beside the passes and never wait for those of the
- * other way.  A message is received in the order in which its stage sends,
- * into a place of its microbatch's own.
+ * other way.  A message is received in the order in which its stage sends, by
+ * graphs' slots or by microbatches (landing.h).
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -44,8 +44,8 @@ void messages_close(struct messages *messages);
 
 void messages_begin_step(struct messages *messages,
                          const struct gh_pipeline *schedule);
-/* Lets the passes' stream wait for what an action of this stage works on, which
- * lies in chunk->x or chunk->d_head then.  Nothing if no stage sends it. */
+/* Lets the passes' stream wait for what an action of this stage works on.
+ * Nothing if no stage sends it. */
 void messages_receive(struct messages *messages, const struct gh_action *a);
 /* Finds the stage that sends what an action of this stage works on, and the
  * event of its arrival once messages_receive() was called.  False: no stage

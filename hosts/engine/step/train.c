@@ -8,6 +8,7 @@
 #include "step/bare.h"
 #include "step/exchanger.h"
 #include "step/host.h"
+#include "step/landing.h"
 #include "step/overlap.h"
 #include "step/pipeline.h"
 #include "step/cp_batches.h"
@@ -421,6 +422,7 @@ static void note_growth(struct result *result)
 static void note_slots(const struct trainer *trainer, struct result *result)
 {
     result->n_chunks = trainer->n_chunks;
+    result->landing_bytes = landing_bytes(trainer);
     for (int i = 0; i < trainer->n_chunks; i++) {
         result->slots[i] = trainer->host->slots[i];
         result->slots_used[i] = host_slots_used(trainer->host, i);
@@ -573,6 +575,10 @@ int train(const struct options *options, struct device *dev,
         if (trainer.host == NULL) {
             goto out;
         }
+        if (landing_open(&trainer) != 0) {
+            explain(&trainer, error, error_bytes);
+            goto out;
+        }
     }
     if (mode == MODE_BARE) {
         trainer.bare = bare_open(&trainer);
@@ -607,6 +613,7 @@ out:
     step_graphs_free(&graphs);
     bare_close(trainer.bare);
     exchanger_close(&exchanger);
+    landing_close(&trainer);
     pipeline_close(&trainer);
     trainer_free(&trainer);
     stasher_close(&stasher);

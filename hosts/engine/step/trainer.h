@@ -29,7 +29,26 @@ struct flight {
     const float *dx;  /* the gradient of what the first part read */
     int ended; /* how many backwards of the chunk had ended with its own; 0:
                   it has not */
+    uint32_t landed; /* landing.h: the place that has its input, from 1; 0:
+                        none */
+    uint32_t tokens_landed; /* and its tokens */
+    bool gradient_landed; /* its slot's place has the gradient */
     const int *offsets; /* device: of documents; NULL: no documents */
+};
+
+/* In graph modes: where a chunk of a stage finds what it works on;
+ * landing.h. */
+struct landing {
+    uint32_t n;                /* slots */
+    float *x, *kept, *dy;      /* device, of each slot; NULL: nothing is sent */
+    int *tokens, *tokens_kept; /* device, of each slot; NULL: no graph reads
+                                  them */
+    CUevent read[MAX_SLOTS];   /* behind the last forward that has read x and
+                                  tokens */
+    CUevent came[MAX_SLOTS];   /* behind the copy of tokens */
+    uint64_t held;             /* bits: slots with a microbatch in them */
+    uint64_t full;             /* bits: x has what no forward has read */
+    uint64_t was_read;         /* bits: x and tokens were read in this step */
 };
 
 /* A run of the model's layers, and the microbatches in it: all layers, or a
@@ -51,6 +70,7 @@ struct chunk {
                        delayed on a stream of their own */
     float *x;       /* device: what its first part reads */
     float *d_head;  /* device: what its last part's backward reads */
+    struct landing landing;
 };
 
 struct trainer {
@@ -81,6 +101,8 @@ struct trainer {
     int *offsets, *offsets_host, *lengths_host; /* of documents; else NULL */
 
     struct pipeline *pipeline; /* NULL: there is one stage */
+    CUstream aside;   /* of copies of tokens to landing.tokens */
+    CUevent uploaded; /* the step's tokens are there */
     bool times_passes; /* of the current step; in a pipeline */
     struct host *host; /* in graph mode */
     struct bare *bare; /* in bare mode */
