@@ -111,6 +111,14 @@ ENTRY(cuMemCreate,
       vmm_create(p, bytes, prop, flags))
 ENTRY(cuMemRelease, (CUmemGenericAllocationHandle handle),
       vmm_release(handle))
+ENTRY(cuMemExportToShareableHandle,
+      (void *p, CUmemGenericAllocationHandle handle,
+       CUmemAllocationHandleType type, unsigned long long flags),
+      vmm_export(p, handle, type, flags))
+ENTRY(cuMemImportFromShareableHandle,
+      (CUmemGenericAllocationHandle * p, void *shared,
+       CUmemAllocationHandleType type),
+      vmm_import(p, shared, type))
 ENTRY(cuMemMap,
       (CUdeviceptr address, size_t bytes, size_t offset,
        CUmemGenericAllocationHandle handle, unsigned long long flags),

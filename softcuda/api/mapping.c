@@ -22,6 +22,7 @@
 #include "softcuda/engine/alloc.h"
 #include "softcuda/engine/context.h"
 #include "softcuda/engine/flags.h"
+#include "softcuda/engine/outside.h"
 #include "softcuda/engine/ranges.h"
 #include "softcuda/engine/soft.h"
 
@@ -40,6 +41,8 @@ struct backing {
     size_t bytes;
     CUcontext ctx;
     bool mapped;
+    bool imported;           /* another process has made it */
+    struct outside *outside; /* NULL: it is for this process alone */
 };
 
 static struct backing *all;
@@ -67,7 +70,10 @@ static void drop_unused(struct backing *backing)
         at = &(*at)->next;
     }
     *at = backing->next;
-    backing->ctx->used -= backing->bytes;
+    if (!backing->imported) {
+        backing->ctx->used -= backing->bytes;
+    }
+    outside_forget(backing->outside);
     free(backing);
 }
 
@@ -180,6 +186,7 @@ CUresult vmm_create(CUmemGenericAllocationHandle *handle_p, size_t bytes,
 {
     CUresult code = enter();
     const CUcontext ctx = context_of(prop);
+    struct outside *outside = NULL;
     struct backing *backing;
 
     if (code != CUDA_SUCCESS) {
@@ -189,18 +196,88 @@ CUresult vmm_create(CUmemGenericAllocationHandle *handle_p, size_t bytes,
         flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (prop->requestedHandleTypes != 0) {
+    if ((prop->requestedHandleTypes &
+         ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     backing = ctx->used > soft.set.memory || bytes > soft.set.memory - ctx->used
                   ? NULL
                   : calloc(1, sizeof(*backing));
+    if (backing != NULL && prop->requestedHandleTypes != 0) {
+        outside = outside_make(bytes);
+    }
+    if (backing == NULL ||
+        (outside == NULL && prop->requestedHandleTypes != 0)) {
+        free(backing);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *backing = (struct backing){ .next = all,
+                                 .handle = ++n_handles,
+                                 .bytes = bytes,
+                                 .ctx = ctx,
+                                 .outside = outside };
+    all = backing;
+    ctx->used += bytes;
+    *handle_p = backing->handle;
+    return CUDA_SUCCESS;
+}
+
+/* Its memory may be there longer than here: as long as another process has it
+ * mapped. */
+CUresult vmm_export(void *shared_p, CUmemGenericAllocationHandle handle,
+                    CUmemAllocationHandleType type, unsigned long long flags)
+{
+    const struct backing *backing = find(handle);
+    CUresult code = enter();
+    int file;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (shared_p == NULL || backing == NULL || backing->outside == NULL ||
+        type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    file = outside_export(backing->outside);
+    if (file < 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(shared_p, &file, sizeof(file));
+    return CUDA_SUCCESS;
+}
+
+CUresult vmm_import(CUmemGenericAllocationHandle *handle_p, void *shared,
+                    CUmemAllocationHandleType type)
+{
+    struct backing *backing;
+    size_t bytes = 0;
+    CUcontext ctx;
+    CUresult code = enter();
+
+    if (code == CUDA_SUCCESS) {
+        code = ctx_current(&ctx);
+    }
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (handle_p == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    backing = calloc(1, sizeof(*backing));
     if (backing == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *backing = (struct backing){ all, ++n_handles, bytes, ctx, false };
+    backing->outside = outside_import((int)(intptr_t)shared, &bytes);
+    if (backing->outside == NULL) {
+        free(backing);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    backing->next = all;
+    backing->handle = ++n_handles;
+    backing->bytes = bytes;
+    backing->ctx = ctx;
+    backing->imported = true;
     all = backing;
-    ctx->used += bytes;
     *handle_p = backing->handle;
     return CUDA_SUCCESS;
 }
@@ -222,9 +299,12 @@ CUresult vmm_release(CUmemGenericAllocationHandle handle)
 }
 
 /* Gives the addresses memory of the program's. */
-static bool open_pages(uintptr_t address, size_t bytes)
+static bool open_pages(uintptr_t address, size_t bytes,
+                       const struct backing *backing)
 {
-    return mprotect((void *)address, bytes, PROT_READ | PROT_WRITE) == 0;
+    return backing->outside != NULL
+               ? outside_map(backing->outside, (void *)address, bytes)
+               : mprotect((void *)address, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 /* Takes it back, so that the program too finds nothing there. */
@@ -252,7 +332,7 @@ CUresult vmm_map(CUdeviceptr address, size_t bytes, size_t offset,
         alloc_find((void *)(uintptr_t)address, 0) != NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!open_pages(address, bytes)) {
+    if (!open_pages(address, bytes, backing)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     alloc =
@@ -261,10 +341,13 @@ CUresult vmm_map(CUdeviceptr address, size_t bytes, size_t offset,
         close_pages(address, bytes);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    holes_all(&alloc->holes, bytes);
-    memset((void *)(uintptr_t)address,
-           0x30 + (int)((soft.set.seed + alloc->number) & 0xF), bytes);
+    if (!backing->imported) {
+        holes_all(&alloc->holes, bytes);
+        memset((void *)(uintptr_t)address,
+               0x30 + (int)((soft.set.seed + alloc->number) & 0xF), bytes);
+    }
     alloc->backing = backing;
+    alloc->outside = backing->outside;
     alloc->no_access = true;
     backing->mapped = true;
     return CUDA_SUCCESS;

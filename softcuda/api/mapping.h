@@ -18,6 +18,10 @@ CUresult vmm_unreserve(CUdeviceptr address, size_t bytes);
 CUresult vmm_create(CUmemGenericAllocationHandle *handle_p, size_t bytes,
                     const CUmemAllocationProp *prop, unsigned long long flags);
 CUresult vmm_release(CUmemGenericAllocationHandle handle);
+CUresult vmm_export(void *shared_p, CUmemGenericAllocationHandle handle,
+                    CUmemAllocationHandleType type, unsigned long long flags);
+CUresult vmm_import(CUmemGenericAllocationHandle *handle_p, void *shared,
+                    CUmemAllocationHandleType type);
 CUresult vmm_map(CUdeviceptr address, size_t bytes, size_t offset,
                  CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult vmm_unmap(CUdeviceptr address, size_t bytes);

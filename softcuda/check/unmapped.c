@@ -12,6 +12,7 @@
 
 #include "softcuda/check/report.h"
 #include "softcuda/engine/op.h"
+#include "softcuda/engine/outside.h"
 #include "softcuda/engine/ranges.h"
 #include "softcuda/engine/work.h"
 
@@ -41,6 +42,27 @@ bool unmapped_use(const void *address, size_t bytes, const struct op *op)
         reports_add(&unmapped, "unmapped", text);
     }
     return true;
+}
+
+void unmapped_given(const struct alloc *alloc, const struct op *op)
+{
+    char who[256], text[640];
+    uint64_t hash;
+
+    if (!outside_is_given(alloc)) {
+        return;
+    }
+    hash = hash_number(hash_text(hash_start(), work_name(op->work)),
+                       alloc->number);
+    hash = hash_number(hash_number(hash, op->stream), op->graph != 0);
+    if (reports_is_news(&unmapped, hash)) {
+        op_describe(op, who, sizeof(who));
+        snprintf(text, sizeof(text),
+                 "%s uses memory of another process (%zu bytes), which that "
+                 "process has given back",
+                 who, alloc->bytes);
+        reports_add(&unmapped, "unmapped", text);
+    }
 }
 
 void unmapped_forget_reports(void)

@@ -6,6 +6,9 @@
  * /proc/PROCESS/fd/FILE.  So nothing is left when processes are killed.  A last
  * page says whose it is, and whether anybody has opened it.
  *
+ * Memory that is mapped to addresses lies in such a file from the beginning, if
+ * its file descriptor is to go to another process.
+ *
  * What other processes do with it is not seen here: no race with them is
  * reported, and nothing that they may have written counts as unwritten.
  *
@@ -32,10 +35,12 @@ struct header {
     int32_t process;
     uint32_t opened; /* how often */
     uint64_t number;
+    uint32_t given; /* its process has given it back */
 };
 
 struct outside {
-    int file; /* -1: another process's */
+    int file; /* -1: it is open elsewhere */
+    bool foreign; /* another process's */
     struct header *header;
 };
 
@@ -67,6 +72,9 @@ void outside_give(void *base, size_t bytes)
 static void end(struct outside *outside)
 {
     if (outside->header != NULL) {
+        if (!outside->foreign) {
+            __atomic_store_n(&outside->header->given, 1, __ATOMIC_RELEASE);
+        }
         munmap(outside->header, PAGE);
     }
     if (outside->file >= 0) {
@@ -85,26 +93,49 @@ void outside_forget(struct outside *outside)
 
 /* ---- this process's ------------------------------------------------------ */
 
+struct outside *outside_make(size_t bytes)
+{
+    struct outside *outside = calloc(1, sizeof(*outside));
+
+    if (outside == NULL) {
+        return NULL;
+    }
+    outside->file = memfd_create("softcuda", MFD_CLOEXEC);
+    if (outside->file >= 0 &&
+        ftruncate(outside->file, (off_t)(bytes + PAGE)) == 0) {
+        outside->header = map(NULL, PAGE, MAP_SHARED, outside->file, bytes);
+    }
+    if (outside->header == NULL) {
+        end(outside);
+        return NULL;
+    }
+    outside->header->process = getpid();
+    n_outside++;
+    return outside;
+}
+
+bool outside_map(const struct outside *outside, void *base, size_t bytes)
+{
+    return map(base, bytes, MAP_SHARED | MAP_FIXED, outside->file, 0) != NULL;
+}
+
+int outside_export(const struct outside *outside)
+{
+    return fcntl(outside->file, F_DUPFD_CLOEXEC, 0);
+}
+
 /* Copies the content, then maps the file in the memory's place. */
-static bool move(const struct alloc *alloc, struct outside *outside)
+static bool move(const struct alloc *alloc, const struct outside *outside)
 {
     const size_t bytes = alloc->bytes;
-    void *copy;
+    void *copy = map(NULL, bytes, MAP_SHARED, outside->file, 0);
 
-    outside->file = memfd_create("softcuda", MFD_CLOEXEC);
-    if (outside->file < 0 ||
-        ftruncate(outside->file, (off_t)(bytes + PAGE)) != 0) {
+    if (copy == NULL) {
         return false;
     }
-    outside->header = map(NULL, PAGE, MAP_SHARED, outside->file, bytes);
-    copy = map(NULL, bytes, MAP_SHARED, outside->file, 0);
-    if (copy != NULL) {
-        memcpy(copy, (void *)alloc->base, bytes);
-        munmap(copy, bytes);
-    }
-    return outside->header != NULL && copy != NULL &&
-           map((void *)alloc->base, bytes, MAP_SHARED | MAP_FIXED,
-               outside->file, 0) != NULL;
+    memcpy(copy, (void *)alloc->base, bytes);
+    munmap(copy, bytes);
+    return outside_map(outside, (void *)alloc->base, bytes);
 }
 
 bool outside_name(struct alloc *alloc, struct outside_name *name)
@@ -115,17 +146,13 @@ bool outside_name(struct alloc *alloc, struct outside_name *name)
         return false;
     }
     if (outside == NULL) {
-        outside = calloc(1, sizeof(*outside));
+        outside = outside_make(alloc->bytes);
         if (outside == NULL || !move(alloc, outside)) {
-            if (outside != NULL) {
-                end(outside);
-            }
+            outside_forget(outside);
             return false;
         }
-        outside->header->process = getpid();
         outside->header->number = alloc->number;
         alloc->outside = outside;
-        n_outside++;
     }
     name->process = getpid();
     name->file = outside->file;
@@ -168,6 +195,7 @@ struct outside *outside_open(const struct outside_name *name, void **base_p)
         close(file);
     }
     outside->file = -1;
+    outside->foreign = true;
     if (base == NULL || outside->header == NULL ||
         outside->header->process != name->process ||
         outside->header->number != name->number) {
@@ -183,6 +211,34 @@ struct outside *outside_open(const struct outside_name *name, void **base_p)
     return outside;
 }
 
+struct outside *outside_import(int file, size_t *bytes_p)
+{
+    struct outside *outside = calloc(1, sizeof(*outside));
+    struct stat stat;
+    size_t bytes;
+
+    if (outside == NULL) {
+        return NULL;
+    }
+    outside->file = fcntl(file, F_DUPFD_CLOEXEC, 0);
+    outside->foreign = true;
+    bytes = outside->file >= 0 && fstat(outside->file, &stat) == 0 &&
+                    stat.st_size > PAGE
+                ? (size_t)stat.st_size - PAGE
+                : 0;
+    if (outside_can(bytes)) {
+        outside->header = map(NULL, PAGE, MAP_SHARED, outside->file, bytes);
+    }
+    if (outside->header == NULL || outside->header->process == 0) {
+        end(outside);
+        return NULL;
+    }
+    __atomic_add_fetch(&outside->header->opened, 1, __ATOMIC_RELEASE);
+    n_outside++;
+    *bytes_p = bytes;
+    return outside;
+}
+
 void outside_close(struct outside *outside, void *base, size_t bytes)
 {
     munmap(base, bytes);
@@ -193,7 +249,14 @@ void outside_close(struct outside *outside, void *base, size_t bytes)
 
 bool outside_is_foreign(const struct alloc *alloc)
 {
-    return alloc->outside != NULL && alloc->outside->file < 0;
+    return alloc->outside != NULL && alloc->outside->foreign;
+}
+
+bool outside_is_given(const struct alloc *alloc)
+{
+    return outside_is_foreign(alloc) &&
+           __atomic_load_n(&alloc->outside->header->given, __ATOMIC_ACQUIRE) !=
+               0;
 }
 
 bool outside_is_shared(const struct alloc *alloc)

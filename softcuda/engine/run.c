@@ -114,6 +114,7 @@ static void touch_range(struct sink *sink, const void *address, size_t bytes,
         sink->bad |= unmapped_use(address, bytes, sink->op) ||
                      (!pageable_too && !soft.set.pageable);
     } else {
+        unmapped_given(alloc, sink->op);
         note(sink, alloc, address, bytes, what);
         if (soft.set.races) {
             race_access(alloc, offset_in(alloc, address), bytes,

@@ -3,6 +3,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/driver/contract.h"
 
+#include <unistd.h>
+
 static size_t granule;
 
 static const CUmemAllocationProp prop = {
@@ -140,6 +142,49 @@ static void test_memory_is_given_back(void)
     drv.cuMemAddressFree(range, bytes);
 }
 
+/* What is imported is the same memory, at other addresses, and stays as long as
+ * any of the two is mapped. */
+static void test_memory_goes_by_a_descriptor(void)
+{
+    const CUmemAllocationHandleType type =
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemAllocationProp shared = prop;
+    CUmemGenericAllocationHandle memory = 0, imported = 0;
+    CUdeviceptr mine = reserve(granule), theirs = reserve(granule);
+    int file = -1;
+
+    shared.requestedHandleTypes = type;
+    if (drv.cuMemCreate(&memory, granule, &shared, 0) != CUDA_SUCCESS) {
+        skip(1, "the driver shares no memory by descriptors");
+        return;
+    }
+    is_int(drv.cuMemExportToShareableHandle(&file, memory, type, 0), 0,
+           "memory has a descriptor");
+    is_int(drv.cuMemMap(mine, granule, 0, memory, 0), 0, "it is mapped");
+    is_int(drv.cuMemRelease(memory), 0, "its handle is released");
+    drv.cuMemSetAccess(mine, granule, &access_desc, 1);
+    is_int(drv.cuMemImportFromShareableHandle(
+               &imported, (void *)(intptr_t)file, type),
+           0, "the descriptor is imported");
+    is_int(close(file), 0, "and closed");
+    is_int(drv.cuMemMap(theirs, granule, 0, imported, 0), 0,
+           "what was imported is mapped elsewhere");
+    is_int(drv.cuMemRelease(imported), 0, "and released");
+    drv.cuMemSetAccess(theirs, granule, &access_desc, 1);
+    drv.cuMemsetD32Async(mine, 7, 4, side);
+    is_int(word_at(theirs + 4), 7, "what is written here is there");
+    launch_store(side, theirs, 9);
+    is_int(word_at(mine), 9, "and the other way round");
+    unmap(mine, granule);
+    is_int(word_at(theirs + 4), 7, "it stays as long as it is mapped there");
+    unmap(theirs, granule);
+    drv.cuMemAddressFree(mine, granule);
+    drv.cuMemAddressFree(theirs, granule);
+    is_int(drv.cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)0,
+                                              99),
+           1, "an unknown type is 1");
+}
+
 int main(void)
 {
     int status, can = 0;
@@ -159,6 +204,7 @@ int main(void)
     test_mapped_memory_is_memory();
     test_a_graph_finds_new_memory();
     test_memory_is_given_back();
+    test_memory_goes_by_a_descriptor();
     contract_close();
     return done_testing();
 }

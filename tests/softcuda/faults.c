@@ -31,11 +31,13 @@ static struct {
     CUgraphExec exec;
     CUipcMemHandle handle;
     CUdeviceptr range;
-    CUmemGenericAllocationHandle memory;
+    CUmemGenericAllocationHandle memory, imported;
+    int file;
 } o;
 
 static const CUmemAllocationProp prop = {
     .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
     .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 }
 };
 static const CUmemAccessDesc access_desc = {
@@ -84,6 +86,11 @@ static CUresult end_nothing(void)
     CALL(cuMemGetAllocationGranularity, (&o.a, &prop, 0)) \
     CALL(cuMemAddressReserve, (&o.range, GRANULE, 0, 0, 0)) \
     CALL(cuMemCreate, (&o.memory, GRANULE, &prop, 0)) \
+    CALL(cuMemExportToShareableHandle, \
+         (&o.file, o.memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) \
+    CALL(cuMemImportFromShareableHandle, \
+         (&o.imported, (void *)(intptr_t)o.file, \
+          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) \
     CALL(cuMemMap, (o.range, GRANULE, 0, o.memory, 0)) \
     CALL(cuMemSetAccess, (o.range, GRANULE, &access_desc, 1)) \
     CALL(cuMemUnmap, (o.range, GRANULE)) \

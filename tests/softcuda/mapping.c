@@ -3,7 +3,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/softcuda/controls.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GRANULE ((size_t)2 << 20)
 
@@ -197,6 +199,48 @@ static void test_refusals(void)
     drv.cuMemRelease(memory);
 }
 
+/* Memory of another process outlives what that process gives back. */
+static void test_what_its_owner_has_given_back(void)
+{
+    const CUmemAllocationHandleType type =
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemAllocationProp shared = prop;
+    CUmemGenericAllocationHandle memory = 0, imported = 0;
+    int file = -1;
+
+    configure("SEED=0");
+    drv.cuMemCreate(&memory, GRANULE, &prop, 0);
+    is_int(drv.cuMemExportToShareableHandle(&file, memory, type, 0), 1,
+           "memory that is not to be shared has no descriptor");
+    drv.cuMemRelease(memory);
+    shared.requestedHandleTypes = type;
+    drv.cuMemCreate(&memory, GRANULE, &shared, 0);
+    is_int(drv.cuMemExportToShareableHandle(&file, memory, type, 0), 0,
+           "other memory has");
+    is_int(drv.cuMemImportFromShareableHandle(
+               &imported, (void *)(intptr_t)file, type),
+           0, "and is imported");
+    close(file);
+    drv.cuMemMap(range, GRANULE, 0, imported, 0);
+    drv.cuMemSetAccess(range, GRANULE, &access_desc, 1);
+    launch_store(side, range, 1);
+    is_int(found(), 0, "who uses it is not reported");
+    drv.cuMemRelease(memory);
+    launch_store(side, range, 1);
+    is_int(found(), 1, "until its owner gives it back");
+    ok(says("uses memory of another process") &&
+           says("which that process has given back"),
+       "and the text says so");
+    is_int(drv.cuMemUnmap(range, GRANULE), 0, "it is unmapped");
+    drv.cuMemRelease(imported);
+    file = open("/dev/null", O_RDWR);
+    is_int(drv.cuMemImportFromShareableHandle(
+               &imported, (void *)(intptr_t)file, type),
+           1, "another file is no memory");
+    close(file);
+    configure("SEED=0");
+}
+
 static void test_devices_without(void)
 {
     CUmemGenericAllocationHandle memory = 0;
@@ -257,6 +301,7 @@ int main(void)
     test_a_wait_that_is_missing();
     test_access();
     test_refusals();
+    test_what_its_owner_has_given_back();
     test_devices_without();
     test_counts();
     is_int(drv.cuMemAddressFree(range, GRANULE), 0,
