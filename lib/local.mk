@@ -223,6 +223,8 @@ libcore_la_SOURCES = \
 	lib/comm/split.h \
 	lib/comm/thread_barrier.c \
 	lib/comm/thread_barrier.h \
+	lib/comm/post.c \
+	lib/comm/post.h \
 	lib/comm/where.c \
 	lib/comm/where.h \
 	lib/schedule/agree.c \

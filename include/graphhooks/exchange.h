@@ -57,7 +57,8 @@ enum {
      * the software device, where threads stand for processes. */
     GH_EXCHANGE_IPC = 1u << 0,
     /* gh_exchange_suspend() may be called: the window lies at addresses that
-     * are reserved, and takes whole pieces of 2 MiB.  Equal on all ranks.
+     * are reserved, and takes whole pieces of 2 MiB.  Other processes map it
+     * by its file descriptor, which a Unix socket brings.  Equal on all ranks.
      * Since 0.6 */
     GH_EXCHANGE_SUSPENDS = 1u << 1
 };
@@ -329,7 +330,8 @@ GH_API gh_status gh_exchange_wait(gh_exchange *x, void *stream,
  * @return GH_OK; GH_ERR_STATE when it is suspended, when the stream captures,
  *         or when another rank cannot; GH_ERR_UNSUPPORTED without
  *         GH_EXCHANGE_SUSPENDS, where the device cannot map memory to reserved
- *         addresses, or where other processes have handles of the window;
+ *         addresses, or where other processes have opened the window by CUDA
+ *         IPC, as file descriptors of memory do not reach them;
  *         GH_ERR_RANKS as gh_exchange_wait(), or when a rank does not come: the
  *         exchange is over; GH_ERR_DEVICE; GH_ERR_INVALID.
  * Blocks: as gh_exchange_wait(), and until all ranks have called it.
@@ -374,7 +376,8 @@ typedef struct gh_exchange_stats {
     uint64_t own_bytes;      /* sent by this rank to itself */
     uint32_t peers_direct;   /* peers whose windows are reached directly, as
                                 threads of this process */
-    uint32_t peers_ipc;      /* peers whose windows are reached by CUDA IPC */
+    uint32_t peers_ipc;      /* peers whose windows are reached by CUDA IPC or,
+                                with GH_EXCHANGE_SUSPENDS, file descriptors */
 
     /* What kinds copy and kernel have issued besides the parts. */
     uint64_t words;          /* words of memory that a stream waits for or

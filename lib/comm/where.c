@@ -39,15 +39,25 @@ uint64_t gh_where_machine(void)
     return gh_where_hash(text, (size_t)n);
 }
 
+static uint64_t namespace_of(const char *path)
+{
+    struct stat container = { 0 };
+
+    return stat(path, &container) == 0 ? container.st_ino : 0;
+}
+
 uint64_t gh_where_process(void)
 {
     static const char here;
-    struct stat container = { 0 }; /* two may have the same process ids */
-    uint64_t words[] = { (uint64_t)getpid(), (uintptr_t)&here,
-                         gh_where_machine(), 0 };
+    /* Two containers may have the same process ids. */
+    const uint64_t words[] = { (uint64_t)getpid(), (uintptr_t)&here,
+                               gh_where_machine(),
+                               namespace_of("/proc/self/ns/pid") };
 
-    if (stat("/proc/self/ns/pid", &container) == 0) {
-        words[3] = container.st_ino;
-    }
     return gh_where_hash((const char *)words, sizeof(words));
+}
+
+uint64_t gh_where_network(void)
+{
+    return gh_where_machine() ^ namespace_of("/proc/self/ns/net");
 }

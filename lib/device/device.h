@@ -91,6 +91,12 @@ gh_status gh_device_reserve(struct gh_device *dev, uint64_t bytes,
 void gh_device_unreserve(struct gh_device *dev, void *address, uint64_t bytes);
 gh_status gh_device_map(struct gh_device *dev, void *address, uint64_t bytes,
                         gh_error *err);
+/* The same, of memory with a file descriptor.  If *file_p is one of another
+ * process, that memory; it stays the caller's.  If it is -1, new memory, and
+ * *file_p is its descriptor, for the caller to close, also after an error.
+ * NULL: as gh_device_map(). */
+gh_status gh_device_map_file(struct gh_device *dev, void *address,
+                             uint64_t bytes, int *file_p, gh_error *err);
 /* Lets another device of the process use what is mapped there. */
 gh_status gh_device_allow(struct gh_device *dev, void *address, uint64_t bytes,
                           int ordinal, gh_error *err);

@@ -67,16 +67,37 @@ void gh_device_unreserve(struct gh_device *dev, void *address, uint64_t bytes)
     }
 }
 
-gh_status gh_device_map(struct gh_device *dev, void *address, uint64_t bytes,
-                        gh_error *err)
+/* As gh_device_map_file(). */
+static gh_status take(struct gh_device *dev, uint64_t bytes, int *file_p,
+                      CUmemGenericAllocationHandle *memory_p, gh_error *err)
+{
+    const CUmemAllocationHandleType type =
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemAllocationProp prop = prop_of(dev);
+    gh_status status;
+
+    if (file_p != NULL && *file_p >= 0) {
+        return gh_device_call(dev, err, cuMemImportFromShareableHandle,
+                              (memory_p, (void *)(intptr_t)*file_p, type));
+    }
+    prop.requestedHandleTypes = file_p != NULL ? type : 0;
+    status = gh_device_call(dev, err, cuMemCreate, (memory_p, bytes, &prop, 0));
+    if (status == GH_OK && file_p != NULL) {
+        status = gh_device_call(dev, err, cuMemExportToShareableHandle,
+                                (file_p, *memory_p, type, 0));
+        if (status != GH_OK) {
+            dev->drv.cuMemRelease(*memory_p);
+        }
+    }
+    return status;
+}
+
+gh_status gh_device_map_file(struct gh_device *dev, void *address,
+                             uint64_t bytes, int *file_p, gh_error *err)
 {
     const CUdeviceptr at = (uintptr_t)address;
-    const CUmemAllocationProp prop = prop_of(dev);
-    const CUmemAccessDesc access = { prop.location,
-                                     CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     CUmemGenericAllocationHandle memory = 0;
-    gh_status status =
-        gh_device_call(dev, err, cuMemCreate, (&memory, bytes, &prop, 0));
+    gh_status status = take(dev, bytes, file_p, &memory, err);
 
     if (status != GH_OK) {
         return status;
@@ -86,11 +107,17 @@ gh_status gh_device_map(struct gh_device *dev, void *address, uint64_t bytes,
     if (status != GH_OK) {
         return status;
     }
-    status = gh_device_call(dev, err, cuMemSetAccess, (at, bytes, &access, 1));
+    status = gh_device_allow(dev, address, bytes, dev->device, err);
     if (status != GH_OK) {
         dev->drv.cuMemUnmap(at, bytes);
     }
     return status;
+}
+
+gh_status gh_device_map(struct gh_device *dev, void *address, uint64_t bytes,
+                        gh_error *err)
+{
+    return gh_device_map_file(dev, address, bytes, NULL, err);
 }
 
 gh_status gh_device_allow(struct gh_device *dev, void *address, uint64_t bytes,

@@ -41,3 +41,9 @@ gh_status gh_exchange_gather(gh_exchange *x, gh_status own,
     *all_p = all;
     return GH_OK;
 }
+
+void gh_exchange_warn(const gh_exchange *x, const gh_error *why)
+{
+    gh_log_line(&x->log, GH_LOG_WARN, "exchange: rank %u: %s", x->rank,
+                why->text);
+}

@@ -119,9 +119,9 @@ static gh_status meet(gh_exchange *x, gh_error *err)
 }
 
 /* Words of a rank that are compared, and with its status, its window, its
- * process and its number. */
+ * process, its box and where that is, and its number. */
 #define COMPARED 6u
-#define SETTINGS (COMPARED + 4)
+#define SETTINGS (COMPARED + 6)
 
 /* Another version of the library may have more kinds. */
 static const char *word_of(uint64_t kind)
@@ -156,6 +156,22 @@ static gh_status fail_to_agree(uint32_t word, uint64_t first, uint64_t theirs,
                    (unsigned long long)theirs, rank);
 }
 
+/* What a rank says of itself: whether others are to reach it by handles, and
+ * whether all can take file descriptors for them. */
+static void note_peer(gh_exchange *x, uint32_t i, const uint64_t *theirs,
+                      const uint64_t *mine, bool *handles_p)
+{
+    const bool other = theirs[1] != mine[1];
+
+    x->peers[i].window_bytes = theirs[0];
+    *handles_p |= other;
+    x->by_files &= theirs[2] != 0 && theirs[3] == mine[3];
+    if (i != x->rank &&
+        (other || (x->desc.flags & GH_EXCHANGE_IPC) != 0)) {
+        x->peers[i].box = (uint32_t)theirs[2];
+    }
+}
+
 /* *handles_p: some ranks would reach each other by handles. */
 static gh_status compare(gh_exchange *x,
                          const struct gh_exchange_options *options,
@@ -165,7 +181,10 @@ static gh_status compare(gh_exchange *x,
                               x->desc.comm != NULL, x->desc.flags,
                               options->measures,    options->small_bytes,
                               x->desc.window_bytes, gh_where_process(),
-                              x->rank };
+                              options->kind != GH_EXCHANGE_NCCL
+                                  ? gh_window_offer(x)
+                                  : 0,
+                              gh_where_network(),   x->rank };
     const uint64_t *all;
     gh_status status = gh_exchange_gather(x, own, mine, SETTINGS, &all, err);
 
@@ -173,11 +192,11 @@ static gh_status compare(gh_exchange *x,
         status = gh_comm_check_numbers(x->n, all + SETTINGS - 1, SETTINGS,
                                        "gh_exchange_desc.rank", err);
     }
+    x->by_files = true;
     for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
         const uint64_t *theirs = all + (size_t)i * SETTINGS + 1;
 
-        x->peers[i].window_bytes = theirs[COMPARED];
-        *handles_p |= theirs[COMPARED + 1] != all[1 + COMPARED + 1];
+        note_peer(x, i, theirs + COMPARED, mine + COMPARED, handles_p);
         for (uint32_t w = 0; w < COMPARED; w++) {
             if (theirs[w] != all[1 + w]) {
                 return fail_to_agree(w, all[1 + w], theirs[w], i, err);
@@ -196,6 +215,9 @@ static gh_status decide(gh_exchange *x,
     bool by_handles = (x->desc.flags & GH_EXCHANGE_IPC) != 0;
     gh_status status = compare(x, options, own, &by_handles, err);
 
+    if (status != GH_OK || !by_handles || !x->by_files) {
+        gh_window_no_files(x);
+    }
     if (status != GH_OK) {
         return status;
     }
@@ -209,9 +231,16 @@ static gh_status decide(gh_exchange *x,
                        "up to %u: take kind auto, copy or nccl",
                        x->n, GH_SENDS_A_LAUNCH);
     }
-    own = by_handles ? gh_window_make(x, true, err) : GH_OK;
     x->exposed = true;
-    status = gh_exchange_reach(x, own, &not, err);
+    for (bool again = true; again;) {
+        own = by_handles ? gh_window_make(x, true, err) : GH_OK;
+        status = gh_exchange_reach(x, own, &not, err);
+        again = status == GH_OK && not.is && x->by_files;
+        if (again) { /* by handles, then */
+            gh_exchange_leave(x);
+            gh_window_no_files(x);
+        }
+    }
     if (status != GH_OK) {
         return status;
     }
@@ -264,8 +293,9 @@ static void say(gh_exchange *x)
                         "exchange: rank %u to rank %u: %s, by %s%s, into its "
                         "window of %llu bytes",
                         x->rank, i,
-                        peer->reach == GH_REACH_IPC ? "by CUDA IPC"
-                                                    : "threads of one process",
+                        peer->reach != GH_REACH_IPC ? "threads of one process"
+                        : peer->room != 0           ? "by a file descriptor"
+                                                    : "by CUDA IPC",
                         x->ops->by, peer->near ? " within the device" : "",
                         (unsigned long long)peer->window_bytes);
         }
@@ -336,6 +366,7 @@ static bool part(gh_exchange *x)
     if (x->in_graphs && x->ops->end_graphs != NULL) {
         writes |= !x->ops->end_graphs(x);
     }
+    x->writes = writes;
     gh_exchange_leave(x);
     if (!x->ops->writes_windows || say_goodbye(x, writes, &why) == GH_OK) {
         return true;
@@ -390,6 +421,7 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
     for (uint32_t flag = 0; flag < GH_FLAGS_CLEARED; flag++) {
         free(x->words[flag]);
     }
+    gh_window_no_files(x);
     gh_nccl_close(x->nccl);
     gh_comm_close(x->comm, parting);
     gh_device_sends_destroy(x->sends);
@@ -411,6 +443,7 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for an exchange");
     }
     x->dev = dev;
+    x->box = -1;
     x->log = options->log;
     x->timeout_s = options->timeout_s;
     x->desc = *desc;

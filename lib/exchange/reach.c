@@ -15,13 +15,19 @@
 
 #include <string.h>
 
+enum {
+    SHARED_NOT,
+    SHARED_BY_HANDLE,
+    SHARED_BY_FILE
+};
+
 /* Where a rank is, and where one of its memories is.  Ranks exchange it as
  * words of 64 bits. */
 struct location {
     uint64_t process, machine; /* equal on the same process or machine */
     uint64_t context, ordinal, bus;
     uint64_t address;
-    uint64_t shared; /* 1: there is a handle */
+    uint64_t shared; /* SHARED_* */
     struct gh_shared_memory memory;
 };
 #define LOCATION_WORDS ((uint32_t)(sizeof(struct location) / sizeof(uint64_t)))
@@ -58,8 +64,13 @@ static void describe(gh_exchange *x, void *address, struct location *location)
     location->context = (uintptr_t)gh_device_context(x->dev);
     location->ordinal = (uint64_t)info.ordinal;
     location->address = (uintptr_t)address;
-    location->shared =
-        gh_device_share(x->dev, address, &location->memory, NULL) == GH_OK;
+    if (x->by_files && address != NULL && address == x->window) {
+        location->shared = SHARED_BY_FILE;
+        location->memory.room = x->window_room;
+    } else if (gh_device_share(x->dev, address, &location->memory, NULL) ==
+               GH_OK) {
+        location->shared = SHARED_BY_HANDLE;
+    }
 }
 
 /* Returns NULL if the memory is out of reach; `why` then has the driver's
@@ -81,11 +92,21 @@ static void *find(gh_exchange *x, const struct location *mine,
         }
         return can ? (void *)(uintptr_t)theirs->address : NULL;
     }
-    if (theirs->machine != mine->machine || !theirs->shared ||
+    peer->reach = GH_REACH_IPC;
+    if (x->by_files && which == 1) {
+        if (theirs->shared != SHARED_BY_FILE ||
+            gh_device_reserve(x->dev, theirs->memory.room, &base, why) !=
+                GH_OK) {
+            return NULL;
+        }
+        peer->room = theirs->memory.room;
+        return base;
+    }
+    if (theirs->machine != mine->machine ||
+        theirs->shared != SHARED_BY_HANDLE ||
         gh_device_open_shared(x->dev, &theirs->memory, &base, why) != GH_OK) {
         return NULL;
     }
-    peer->reach = GH_REACH_IPC;
     peer->opened[which] = base;
     return (char *)base + theirs->memory.offset;
 }
@@ -136,6 +157,20 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
     return status;
 }
 
+/* All ranks have sent the descriptors of their windows.  One that has none has
+ * said why. */
+static bool map_all(gh_exchange *x)
+{
+    const gh_status own = x->window != NULL ? GH_OK : GH_ERR_DEVICE;
+    gh_error why;
+    const gh_status status = gh_window_fetch(x, own, &why);
+
+    if (own == GH_OK && status != GH_OK) {
+        gh_exchange_warn(x, &why);
+    }
+    return status == GH_OK;
+}
+
 gh_status gh_exchange_reach(gh_exchange *x, gh_status own,
                             struct gh_not_reached *not_p, gh_error *err)
 {
@@ -147,6 +182,9 @@ gh_status gh_exchange_reach(gh_exchange *x, gh_status own,
 
     if (status == GH_OK) {
         status = find_all(x, GH_OK, 1, &found, &missing, err);
+    }
+    if (status == GH_OK && x->by_files) {
+        found &= map_all(x);
     }
     if (status != GH_OK) {
         return status;
@@ -171,5 +209,6 @@ void gh_exchange_leave(gh_exchange *x)
             gh_device_close_shared(x->dev, x->peers[i].opened[which]);
             x->peers[i].opened[which] = NULL;
         }
+        gh_window_leave(x, &x->peers[i]);
     }
 }

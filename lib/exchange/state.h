@@ -79,6 +79,10 @@ struct gh_peer {
     uint64_t window_bytes;
     void *flags;
     void *opened[2]; /* to be closed: its flags and its window */
+    uint32_t box;    /* to which descriptors for it are sent; 0: none are */
+    uint64_t room; /* addresses reserved for its window; 0: none, as that is
+                      not mapped here */
+    bool mapped;
 };
 
 struct gh_lane {
@@ -134,6 +138,8 @@ struct gh_exchange {
     uint64_t window_room; /* what is mapped at addresses that are reserved; 0:
                              it is no such memory */
     bool mapped, suspended;
+    bool by_files; /* other processes map the window by its descriptor */
+    int box;       /* where descriptors of theirs come; -1: nowhere */
     struct gh_peer *peers;
 
     void *flags; /* GH_FLAGS rows */
@@ -155,6 +161,7 @@ struct gh_exchange {
     bool released; /* the window, outside of captures, since that call */
     bool in_graphs; /* calls or releases are, for which the end waits */
     bool shares;  /* its device with another rank */
+    bool writes;  /* work that it has issued has not ended, and never may */
     bool told;    /* the others know that this rank gave up */
     bool exposed; /* ranks may believe that all have agreed */
 
@@ -175,14 +182,27 @@ enum gh_meeting {
 };
 
 /* window.c: memory for the window, of cuMemAlloc or, if the host is to suspend
- * it and the device can, mapped.  None that others open by handles is mapped. */
+ * it and the device can, mapped.  With by_files the other processes get its
+ * descriptor; else none that others open by handles is mapped. */
 gh_status gh_window_make(gh_exchange *x, bool by_handles, gh_error *err);
 void gh_window_free(gh_exchange *x);
 /* For the devices of this process that write into it. */
 gh_status gh_window_map(gh_exchange *x, gh_error *err);
 gh_status gh_window_allow(gh_exchange *x, const struct gh_peer *peer,
                           gh_error *err);
-void gh_window_unmap(gh_exchange *x);
+/* This rank's, and those of others that are mapped here. */
+gh_status gh_window_unmap(gh_exchange *x, gh_error *err);
+/* Opens the box for descriptors if this rank can share its window so, and
+ * returns its name; 0: it cannot. */
+uint32_t gh_window_offer(gh_exchange *x);
+/* Of by_files: takes the descriptors that the other processes have sent, and
+ * maps their windows where that is reserved; if `status` is not GH_OK, as a
+ * rank has failed, it only takes them, and returns it. */
+gh_status gh_window_fetch(gh_exchange *x, gh_status status, gh_error *err);
+/* Gives the addresses of a peer's window back. */
+void gh_window_leave(gh_exchange *x, struct gh_peer *peer);
+/* From now on by handles of CUDA IPC. */
+void gh_window_no_files(gh_exchange *x);
 
 /* reach.c: finds out together with all ranks whether all reach each other, and
  * which two do not. */
@@ -199,6 +219,9 @@ void gh_exchange_leave(gh_exchange *x);
 gh_status gh_exchange_gather(gh_exchange *x, gh_status own,
                              const uint64_t *mine, uint32_t n,
                              const uint64_t **all_p, gh_error *err);
+
+/* Logs why the ranks take another way than they could have. */
+void gh_exchange_warn(const gh_exchange *x, const gh_error *why);
 
 /* measure.c: exchanges parts by copies and by the kernel, all ranks together,
  * and sets stats.small_bytes to the same on all.  `ops` must have been agreed

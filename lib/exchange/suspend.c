@@ -2,9 +2,11 @@
  * suspend.c - gives the memory of a window back, and takes it again.
  *
  * All ranks do it, or none does.  A rank gives its window back once all have
- * said that their work has ended, as the others write into it.  None goes on
- * before all have memory again.  The flags stay: what they say, such as a
- * window that was released, outlives it.
+ * said that their work has ended, as the others write into it.  The memory of a
+ * window that other processes map is back once they have unmapped it too, and
+ * they meet again to know that.  None goes on before all have memory again.
+ * The flags stay: what they say, such as a window that was released, outlives
+ * it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -68,18 +70,14 @@ static gh_status check_can(gh_exchange *x, gh_error *err)
     if (x->window_room != 0 || x->desc.window != NULL) {
         return GH_OK;
     }
-    if (x->stats.peers_ipc != 0) {
-        return gh_fail(err, GH_ERR_UNSUPPORTED,
-                       "gh_exchange_suspend: other processes have handles of "
-                       "the window, which mapped memory has not: take kind "
-                       "nccl, or destroy the exchange");
-    }
     status = gh_device_granule(x->dev, &granule, err);
     return status != GH_OK
                ? status
                : gh_fail(err, GH_ERR_UNSUPPORTED,
-                         "gh_exchange_suspend: the window is not mapped, as "
-                         "ranks of several processes were to open it");
+                         "gh_exchange_suspend: the window stays, as other "
+                         "processes open it by CUDA IPC, and file descriptors "
+                         "of memory do not reach all of them: take kind nccl, "
+                         "or destroy the exchange");
 }
 
 static gh_status rest(gh_exchange *x, void *stream, gh_error *err)
@@ -117,11 +115,11 @@ gh_status gh_exchange_give(gh_exchange *x, void *stream, gh_error *err)
     if (status != GH_OK) {
         return status;
     }
-    gh_window_unmap(x);
+    (void)gh_window_unmap(x, NULL);
     x->stats.given_bytes = x->mapped ? 0 : x->window_room;
     x->stats.suspends++;
     x->suspended = true;
-    return GH_OK;
+    return x->by_files ? meet(x, GH_OK, false, err) : GH_OK;
 }
 
 gh_status gh_exchange_take(gh_exchange *x, gh_error *err)
@@ -132,8 +130,13 @@ gh_status gh_exchange_take(gh_exchange *x, gh_error *err)
         return gh_exchange_refuse(x, err);
     }
     status = meet(x, gh_window_map(x, err), true, err);
+    if (x->by_files) {
+        const gh_status own = gh_window_fetch(x, status, err);
+
+        status = status == GH_OK ? meet(x, own, true, err) : status;
+    }
     if (status != GH_OK) {
-        gh_window_unmap(x);
+        (void)gh_window_unmap(x, NULL);
         return status;
     }
     x->suspended = false;

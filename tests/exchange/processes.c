@@ -6,6 +6,7 @@
  */
 #include "tests/exchange/trader.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -60,6 +61,133 @@ static void test_one_ends(struct rank *r)
     says(r, tap_now_s() - start < 20, "all that in time");
 }
 
+static int descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int n = 0;
+
+    while (folder != NULL && readdir(folder) != NULL) {
+        n++;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return n;
+}
+
+static void test_suspended(struct rank *r)
+{
+    const int before = descriptors();
+    int open = 0;
+    struct trader t;
+
+    options.flags = GH_EXCHANGE_SUSPENDS;
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    for (int shape = 0; shape < N_SHAPES; shape++) {
+        says_int(r, trader_record(&t, shape), GH_OK, "shape %d is captured",
+                 shape);
+    }
+    for (int i = 0; i < 4; i++) {
+        for (int shape = 0; shape < N_SHAPES; shape++) {
+            trader_round(&t, shape, true);
+        }
+        says_int(r, trader_wrong(&t), 0, "replayed %d, all parts are exact", i);
+        trader_round(&t, SHAPE_FULL, true); /* nobody has waited for it */
+        says_int(r, gh_exchange_suspend(t.x, r->stream, &t.err), GH_OK,
+                 "it is suspended%s%.150s", t.err.text[0] != '\0' ? ": " : "",
+                 t.err.text);
+        says(r, trader_stats(&t).given_bytes >= t.window_bytes,
+             "the window is given back");
+        says_int(r, gh_exchange_resume(t.x, &t.err), GH_OK,
+                 "it is resumed%s%.150s", t.err.text[0] != '\0' ? ": " : "",
+                 t.err.text);
+        if (i == 0) {
+            open = descriptors();
+        }
+        says_int(r, descriptors(), open, "no descriptor is left");
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    trader_round(&t, SHAPE_FULL, true);
+    says_int(r, trader_wrong(&t), 0, "issued and replayed, it is exact");
+    says(r, gh_exchange_window(t.x) == t.window, "the window is where it was");
+    says_int(r, (long long)(soft_unmapped() + soft_reports()), 0,
+             "nothing that was given back was used");
+    ranks_barrier(r);
+    trader_close(&t);
+    says_int(r, descriptors(), before, "at the end none is open");
+}
+
+/* A replay finds the windows of the others no more than its own. */
+static void test_replayed_suspended(struct rank *r)
+{
+    struct trader t;
+
+    options.flags = GH_EXCHANGE_SUSPENDS;
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    says_int(r, trader_record(&t, SHAPE_FULL), GH_OK, "it is captured");
+    says_int(r, gh_exchange_suspend(t.x, r->stream, &t.err), GH_OK,
+             "it is suspended");
+    drv.cuGraphLaunch(t.graphs[SHAPE_FULL][0], r->stream);
+    drv.cuStreamSynchronize(r->stream);
+    says(r, soft_unmapped() != 0, "the software device reports the replay");
+    ranks_barrier(r);
+}
+
+static void test_one_does_not_suspend(struct rank *r)
+{
+    const bool stays = r->rank == r->n - 1;
+    const double start = tap_now_s();
+    struct trader t;
+
+    options.flags = GH_EXCHANGE_SUSPENDS;
+    options.environment = hasty;
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    if (!stays) {
+        says_int(r, gh_exchange_suspend(t.x, r->stream, &t.err), GH_ERR_RANKS,
+                 "the others are told: %.150s", t.err.text);
+        says(r, tap_now_s() - start < 20, "in time");
+    }
+    ranks_barrier(r);
+    trader_close(&t);
+}
+
+/* The driver shares no descriptors: handles do, and the window stays. */
+static void test_by_handles(struct rank *r)
+{
+    struct trader t;
+
+    options.flags = GH_EXCHANGE_SUSPENDS;
+    if (r->rank == 0) {
+        soft_configure("SEED=1 FAIL=cuMemExportToShareableHandle:1");
+    }
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    says_int(r, gh_exchange_suspend(t.x, r->stream, &t.err), GH_ERR_UNSUPPORTED,
+             "it is not suspended");
+    says(r, strstr(t.err.text, "open it by CUDA IPC") != NULL,
+         "and the text says why");
+    trader_round(&t, SHAPE_FULL, false);
+    says_int(r, trader_wrong(&t), 0, "and goes on");
+    trader_close(&t);
+}
+
+static const struct ranks_test suspended[] = {
+    { "suspended between processes", test_suspended, true },
+    { "by handles", test_by_handles, true },
+    { "one does not suspend", test_one_does_not_suspend, true },
+};
+static const struct ranks_test replayed = { "replayed while suspended",
+                                            test_replayed_suspended, true };
+
 static const struct ranks_test all[] = {
     { "between processes", test_rounds, true },
     { "one ends", test_one_ends, true },
@@ -71,6 +199,15 @@ static void run_kind(const char *kind, int n, bool in_turn, bool ends)
         .kind = kind, .by_host = true, .no_comm = true, .in_turn = in_turn
     };
     ranks_run_all(n, all, ends ? 2 : 1);
+}
+
+static void run_suspended(const char *kind, int n, bool in_turn)
+{
+    options = (struct trader_options){
+        .kind = kind, .by_host = true, .no_comm = true, .in_turn = in_turn
+    };
+    ranks_run_all(n, suspended, sizeof(suspended) / sizeof(*suspended));
+    ranks_run_all(n, &replayed, 1);
 }
 
 int main(void)
@@ -89,5 +226,7 @@ int main(void)
     run_kind("kernel", 2, true, true);
     run_kind("kernel", 3, false, false);
     run_kind("auto", 4, true, false);
+    run_suspended("copy", 2, false);
+    run_suspended("kernel", 3, true);
     return done_testing();
 }

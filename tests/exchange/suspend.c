@@ -147,6 +147,7 @@ static void test_without_the_flag(struct rank *r)
     }
 }
 
+/* As where a driver shares no descriptors of memory. */
 static void test_by_handles(struct rank *r)
 {
     struct trader t;
@@ -159,7 +160,7 @@ static void test_by_handles(struct rank *r)
     says_int(r, trader_wrong(&t), 0, "handles reach the window");
     says_int(r, gh_exchange_suspend(t.x, r->stream, &err), GH_ERR_UNSUPPORTED,
              "whose memory stays");
-    says(r, strstr(err.text, "other processes have handles") != NULL,
+    says(r, strstr(err.text, "open it by CUDA IPC") != NULL,
          "as the text says");
     trader_round(&t, SHAPE_FULL, false);
     says_int(r, trader_wrong(&t), 0, "and the exchange goes on");
@@ -365,7 +366,14 @@ int main(void)
     wanted = (struct trader_options){
         .kind = "copy", .flags = GH_EXCHANGE_SUSPENDS | GH_EXCHANGE_IPC
     };
+    ranks_refuse("cuMemExportToShareableHandle", 801);
     ranks_run(2, "by handles", test_by_handles);
+    ranks_refuse(NULL, 0);
+    for (int n = 2; n <= 3; n++) {
+        ranks_run(n, "by descriptors", test_replayed);
+        ranks_run(n, "by descriptors", test_refused);
+    }
+    ranks_run(2, "by descriptors, no memory", test_no_memory);
 
     wanted = (struct trader_options){ .kind = "copy",
                                       .flags = GH_EXCHANGE_SUSPENDS,
@@ -373,6 +381,15 @@ int main(void)
     wanted.by_host = true;
     wanted.no_comm = true;
     wanted.kind = "copy";
+    wanted.flags |= GH_EXCHANGE_IPC;
+    sweep("cuMemUnmap", 2, 6);
+    sweep("cuMemMap", 2, 0);
+    sweep("cuMemCreate", 2, 0);
+    sweep("cuMemSetAccess", 3, 0);
+    sweep("cuMemAddressReserve", 2, 0);
+    sweep("cuMemExportToShareableHandle", 2, 0);
+    sweep("cuMemImportFromShareableHandle", 3, 0);
+    wanted.flags = GH_EXCHANGE_SUSPENDS;
     sweep("cuMemUnmap", 2, 4);
     sweep("cuMemMap", 2, 0);
     sweep("cuMemCreate", 2, 0);

@@ -29,6 +29,7 @@ test_programs += \
 	tests/unit/bank/blocks.t \
 	tests/unit/order/order.t \
 	tests/unit/comm/comm.t \
+	tests/unit/comm/post.t \
 	tests/unit/exchange/exchange.t \
 	tests/unit/comm/thread_barrier.t \
 	tests/unit/memory/arena.t \
@@ -163,6 +164,7 @@ tests_unit_comm_comm_t_LDFLAGS = $(fake_ldflags) $(host_memory_ldflags) \
 	-Wl,--wrap=clock_gettime -Wl,--wrap=nanosleep -Wl,--wrap=pthread_create
 tests_unit_comm_comm_t_LDADD = $(core_test_libs)
 tests_unit_comm_thread_barrier_t_LDADD = $(core_test_libs)
+tests_unit_comm_post_t_LDADD = $(core_test_libs)
 tests_unit_config_env_t_LDADD = $(core_test_libs)
 tests_unit_trace_trace_t_LDADD = $(core_test_libs)
 tests_unit_base_error_t_LDADD = $(core_test_libs)

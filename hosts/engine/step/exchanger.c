@@ -186,24 +186,18 @@ int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
     return 0;
 }
 
-static bool stays(const struct exchanger *exchanger)
-{
-    gh_exchange_stats stats = { .struct_size = sizeof(stats) };
-
-    return exchanger == NULL ||
-           exchanger->library.gh->exchange_get_stats(exchanger->x, &stats,
-                                                     NULL) != GH_OK ||
-           stats.peers_ipc != 0;
-}
-
 int exchanger_suspend(struct exchanger *exchanger)
 {
     gh_error err = { "" };
+    gh_status status;
 
-    return stays(exchanger) ||
-                   exchanger->library.gh->exchange_suspend(
-                       exchanger->x, exchanger->trainer->streams[0], &err) ==
-                       GH_OK
+    if (exchanger == NULL || exchanger->x == NULL) {
+        return 0;
+    }
+    status = exchanger->library.gh->exchange_suspend(
+        exchanger->x, exchanger->trainer->streams[0], &err);
+    exchanger->suspended = status == GH_OK;
+    return status == GH_OK || status == GH_ERR_UNSUPPORTED
                ? 0
                : fail(exchanger, "gh_exchange_suspend", &err);
 }
@@ -212,8 +206,11 @@ int exchanger_resume(struct exchanger *exchanger)
 {
     gh_error err = { "" };
 
-    return stays(exchanger) || exchanger->library.gh->exchange_resume(
-                                   exchanger->x, &err) == GH_OK
+    if (exchanger == NULL || !exchanger->suspended) {
+        return 0;
+    }
+    exchanger->suspended = false;
+    return exchanger->library.gh->exchange_resume(exchanger->x, &err) == GH_OK
                ? 0
                : fail(exchanger, "gh_exchange_resume", &err);
 }

@@ -28,6 +28,7 @@ struct exchanger {
     gh_exchange *x;
     uint64_t part_bytes; /* of the window, which has EXCHANGER_PARTS */
     uint32_t part;       /* that the last call outside of graphs has written */
+    bool suspended;
 };
 
 /* Makes an exchange if the options ask for one, and lets the ranks' exchange
@@ -36,8 +37,9 @@ struct exchanger {
 int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
                    enum mode mode, char *error, size_t error_bytes);
 /* With options.suspend: gives the memory of the window back, or takes it.
- * Nothing is in flight, and all ranks call it.  A window that other processes
- * have opened stays.  NULL is allowed.  Returns 0, or -1: dev->error. */
+ * Nothing is in flight, and all ranks call it.  A window whose memory the
+ * driver cannot give back stays.  NULL is allowed.  Returns 0, or -1:
+ * dev->error. */
 int exchanger_suspend(struct exchanger *exchanger);
 int exchanger_resume(struct exchanger *exchanger);
 /* Called when a rank has failed: ends what waits for the others on the

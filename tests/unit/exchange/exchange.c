@@ -26,7 +26,7 @@ enum {
     RANK = 1,
     OTHER = 2, /* the rank whose words are changed */
     ROW = 128, /* bytes of a row of flags */
-    SETTINGS = 10 /* words that are compared */
+    SETTINGS = 12 /* words that are compared */
 };
 
 #define STREAM ((void *)7)
@@ -895,7 +895,7 @@ static void test_agreement(void)
         { 4, "flags is 0 on rank 0 and 1 on rank 2" },
         { 5, "(1: measure) is 0 on rank 0 and 1 on rank 2" },
         { 6, "gh_exchange_desc.small is 0 on rank 0 and 1 on rank 2" },
-        { 9, "rank is 3 on two ranks, which are 2 and 3" },
+        { SETTINGS - 1, "rank is 3 on two ranks, which are 2 and 3" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
