@@ -142,6 +142,20 @@ issued()
     [ $held -eq 0 ] || diag "$said"
 done
 
+# records STEPS: the events that two stages record.
+records()
+{
+    # shellcheck disable=SC2086 # words
+    SOFTCUDA_TRACE=1 GRAPHHOOKS_GRANULARITY=chunk timeout 60 \
+        "$builddir/gh-engine" $small --steps "$1" --compare graph --pp 2 \
+        --layers 4 --microbatches 4 2>&1 > "$scratch/out" |
+        grep -c ' event record on '
+}
+# For each microbatch: behind two forwards, two messages that came and two
+# copies of tokens, behind the gradient, and when it is sent.
+[ "$driver" = soft ] &&
+    is $(($(records 4) - $(records 3))) 32 "no event is recorded twice, or for nobody"
+
 # Of dropless experts the last segment is eager, and has the head; the first one
 # has the embedding.
 [ "$driver" = soft ] && {

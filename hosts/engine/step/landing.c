@@ -310,6 +310,15 @@ void landing_after_forward(struct trainer *trainer, int microbatch)
     }
 }
 
+CUevent landing_behind_forward(const struct trainer *trainer, int microbatch)
+{
+    const struct flight *flight = &trainer->chunk->flights[microbatch];
+    const uint32_t place =
+        flight->landed != 0 ? flight->landed : flight->tokens_landed;
+
+    return place == 0 ? NULL : trainer->chunk->landing.read[place - 1];
+}
+
 void landing_end(struct trainer *trainer, int microbatch)
 {
     const struct flight *flight = &trainer->chunk->flights[microbatch];

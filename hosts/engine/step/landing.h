@@ -42,6 +42,9 @@ float *landing_take(struct trainer *trainer, struct chunk *chunk, bool backward,
  * the slot that it will have, if it is not there; notes that it was read. */
 void landing_before_forward(struct trainer *trainer, int microbatch);
 void landing_after_forward(struct trainer *trainer, int microbatch);
+/* The event behind the forward that a microbatch of the chunk that runs has
+ * just had; NULL: there is none. */
+CUevent landing_behind_forward(const struct trainer *trainer, int microbatch);
 /* Before a backward: brings the gradient to the place of its slot. */
 void landing_before_backward(struct trainer *trainer, int microbatch);
 /* After the last pass of a microbatch: its slot is free. */

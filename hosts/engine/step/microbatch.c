@@ -161,8 +161,10 @@ int microbatch_backward(struct trainer *trainer, int microbatch)
         return -1;
     }
 
-    DEVICE_CALL(trainer->dev, cuEventRecord, trainer->chunk->done[microbatch],
-                stream);
+    if (trainer->n_streams > 1) {
+        DEVICE_CALL(trainer->dev, cuEventRecord,
+                    trainer->chunk->done[microbatch], stream);
+    }
     if (!trainer->chunk->model.delay_wgrad) {
         end_flight(trainer, microbatch);
     }

@@ -262,6 +262,23 @@ void messages_receive(struct messages *messages, const struct gh_action *a)
                 CU_EVENT_WAIT_DEFAULT);
 }
 
+/* Returns an event behind the pass that has made a message. */
+static CUevent behind(const struct trainer *trainer,
+                      const struct chunk_events *events,
+                      const struct message *message)
+{
+    const CUevent made = events->made[message->backward][message->microbatch];
+    const CUevent read =
+        message->backward ? NULL
+                          : landing_behind_forward(trainer, message->microbatch);
+
+    if (read != NULL) {
+        return read;
+    }
+    DEVICE_CALL(trainer->dev, cuEventRecord, made, trainer->streams[0]);
+    return made;
+}
+
 void messages_send(struct messages *messages, const struct gh_action *a)
 {
     struct trainer *trainer = messages->trainer;
@@ -289,12 +306,8 @@ void messages_send(struct messages *messages, const struct gh_action *a)
     }
     way = way_of(messages->schedule, stage, to, message.backward);
     comm = &trainer->options->ranks->to[way];
-    DEVICE_CALL(dev, cuEventRecord,
-                events->made[message.backward][a->microbatch],
-                trainer->streams[0]);
     DEVICE_CALL(dev, cuStreamWaitEvent, messages->to[way],
-                events->made[message.backward][a->microbatch],
-                CU_EVENT_WAIT_DEFAULT);
+                behind(trainer, events, &message), CU_EVENT_WAIT_DEFAULT);
     comm_send(comm, data, count, 1 - comm->rank, messages->to[way]);
     if (message.backward) {
         DEVICE_CALL(dev, cuEventRecord, events->sent[a->microbatch],
