@@ -75,10 +75,26 @@ static int descriptors(void)
     return n;
 }
 
+/* Of memory that other processes have, or may have: two for each piece. */
+static int mappings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int n = 0;
+
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
+        n += strstr(line, "memfd:softcuda") != NULL;
+    }
+    if (maps != NULL) {
+        fclose(maps);
+    }
+    return n;
+}
+
 static void test_suspended(struct rank *r)
 {
     const int before = descriptors();
-    int open = 0;
+    int open = 0, had;
     struct trader t;
 
     options.flags = GH_EXCHANGE_SUSPENDS;
@@ -95,11 +111,14 @@ static void test_suspended(struct rank *r)
         }
         says_int(r, trader_wrong(&t), 0, "replayed %d, all parts are exact", i);
         trader_round(&t, SHAPE_FULL, true); /* nobody has waited for it */
+        had = mappings();
         says_int(r, gh_exchange_suspend(t.x, r->stream, &t.err), GH_OK,
                  "it is suspended%s%.150s", t.err.text[0] != '\0' ? ": " : "",
                  t.err.text);
         says(r, trader_stats(&t).given_bytes >= t.window_bytes,
              "the window is given back");
+        says_int(r, had - mappings(), 2 * r->n,
+                 "and no window is mapped any more");
         says_int(r, gh_exchange_resume(t.x, &t.err), GH_OK,
                  "it is resumed%s%.150s", t.err.text[0] != '\0' ? ": " : "",
                  t.err.text);
