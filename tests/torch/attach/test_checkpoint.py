@@ -444,6 +444,44 @@ def test_a_pass_that_is_asked_for_what_comes_before_a_checkpoint(pair, grain,
     pair(train, grain=grain, make=Early, eager=None)
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_pass_that_is_asked_for_what_an_eager_layer_has(pair, grain):
+    """Nothing else of the layer is asked for then, such as what is in its
+    checkpoint."""
+    def train(run):
+        asked = [*run.model.layers[-1].attn.out.parameters()]
+        run.steps((2, 2, 2))
+        for _ in range(2):
+            run.zero()
+            run.loss().backward()
+            run.loss().backward(inputs=asked)
+            run.optimizer.step()
+
+    def hook(run):
+        for p in run.model.layers[1].parameters():
+            p.register_hook(lambda gradient: gradient * 2)
+
+    pair(train, grain=grain, make=After, before=hook, eager=None,
+         replays=None, refused="gets gradients of several backwards within")
+
+
+@pytest.mark.parametrize("make", [Early, Twice])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_checkpoint_in_a_backward_that_has_a_derivative(pair, grain, make):
+    """Which the gradients of a checkpoint have none of."""
+    def train(run):
+        run.steps((1, 1, 1))
+        run.zero()
+        run.loss().backward(create_graph=True)
+        for p in run.model.parameters():
+            p.grad = p.grad.detach()
+            run.note(p.grad)
+        run.optimizer.step()
+
+    pair(train, grain=grain, make=make, eager=None,
+         refused="no derivative")
+
+
 @pytest.mark.parametrize("first", [(1, 1), (2, 2)])
 @pytest.mark.parametrize("make", [Both, After])
 @pytest.mark.parametrize("grain", WHOLE)

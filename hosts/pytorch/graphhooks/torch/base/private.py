@@ -460,7 +460,8 @@ def keeps_graph() -> bool:
 class _Begun(threading.local):
     def __init__(self):
         self.around = []  # passes, on this thread, within which one has begun
-        self.whole = False  # the next is of all gradients, whatever is around
+        # The next, and that at hand, is of all gradients, whatever is around.
+        self.is_next_whole = self.is_whole = False
 
 
 _begun = _Begun()
@@ -483,11 +484,11 @@ def whole_pass():
     """The pass that begins here is of all gradients.  Torch forbids reentrant
     checkpoints in it where the one around it is of some, which says nothing of
     this one."""
-    before, _begun.whole = _begun.whole, True
+    _begun.is_next_whole = True
     try:
         yield
     finally:
-        _begun.whole = before
+        _begun.is_next_whole = False
 
 
 def is_of_all() -> bool:
@@ -503,7 +504,7 @@ def around_passes(run) -> None:
 
     class Engine(type(engine)):
         def is_checkpoint_valid(self):
-            return _begun.whole or engine.is_checkpoint_valid()
+            return _begun.is_whole or engine.is_checkpoint_valid()
 
         def run_backward(self, tensors, grad_tensors, keep_graph,
                          create_graph, inputs=(), *args, **kwargs):
@@ -511,14 +512,14 @@ def around_passes(run) -> None:
             around = current_pass()
             if around >= 0:
                 _begun.around.append(around)
-            whole = _begun.whole
-            if inputs:
-                _begun.whole = False
+            before = _begun.is_whole
+            _begun.is_whole = _begun.is_next_whole or before and not inputs
+            _begun.is_next_whole = False
             try:
                 return run(engine.run_backward, tensors, grad_tensors,
                            keep_graph, create_graph, inputs, *args, **kwargs)
             finally:
-                _begun.whole = whole
+                _begun.is_whole = before
                 if around >= 0:
                     _begun.around.pop()
                 if keep_graph:

@@ -101,6 +101,8 @@ def _asked(inputs) -> dict:
     leaves = set(map(_leaf, inputs))
     found = {}
     for parameters in [*_known]:
+        if not parameters.are_awaited():
+            continue  # torch forbids what the pass would come by besides
         those = leaves.intersection((*parameters.own, *parameters.silent))
         if those:
             found[parameters] = Asked(those)

@@ -78,6 +78,8 @@ class Parameters:
                                for m in modules)
         self.homes: list[Home] = []  # where, once a backward is recorded
         self.asked: asked.Asked | None = None  # of some, by a pass at hand
+        # Whether a pass may come to what a graph has run.
+        self.are_awaited = _yes
         self._unsort()
 
     def _unsort(self) -> None:
@@ -441,6 +443,10 @@ class Parameters:
         for home in self.homes:
             if home.serial:
                 home.move_out()
+
+
+def _yes() -> bool:
+    return True
 
 
 def _leaf(parameter):

@@ -12,6 +12,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 
 import torch
@@ -208,9 +209,12 @@ def _derive(segment, again, instance, grads) -> tuple:
     targets = [t for t in dict.fromkeys((
         *again.inputs, *parameters.returned, *parameters.silent, *own))
                if t.requires_grad]
-    found = dict(zip(targets, torch.autograd.grad(
-        [again.live[i] for i in wanted], targets, [grads[i] for i in wanted],
-        create_graph=True, allow_unused=True)))
+    with private.whole_pass() if private.is_of_all() \
+            else contextlib.nullcontext():
+        found = dict(zip(targets, torch.autograd.grad(
+            [again.live[i] for i in wanted], targets,
+            [grads[i] for i in wanted], create_graph=True,
+            allow_unused=True)))
     if adds:
         left_out = {*parameters.left_out()}
         for p in own[1:]:

@@ -31,6 +31,7 @@ class WayBack(Called):
         super().__init__(owner, index, name)
         self.parameters = Parameters(modules.values(), owner.comparisons)
         self.sums = Sums(self)
+        self.parameters.are_awaited = self.is_awaited
         self.unfinished = False  # a backward is still to be recorded
         self.untold = ()  # parameters of which engines are to be told
         self.busy = -1, 0  # the last step with too few slots, and microbatches
@@ -38,6 +39,12 @@ class WayBack(Called):
     def has_begun(self) -> bool:
         """Whether a call has shown something of its parameters."""
         return self.parameters.sorted or bool(self.parameters.shares.nodes)
+
+    def is_awaited(self) -> bool:
+        """Whether a pass of autograd may come to what a graph has run."""
+        nodes = [instance.node for instance in self.instances.values()]
+        return any(node is not None and node() is not None
+                   for node in (*nodes, *self.sums.again))
 
     def take_back(self, home: Home) -> None:
         """Whose tensors somebody has set others' memory into."""

@@ -133,6 +133,7 @@ class Segment(WayBack):
             self.parameters.release()
             self.parameters = Parameters(modules, self.owner.comparisons,
                                          gathered)
+            self.parameters.are_awaited = self.is_awaited
         return True
 
     def detach(self) -> None:
