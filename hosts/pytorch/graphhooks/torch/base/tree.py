@@ -170,7 +170,8 @@ def _parts(value):
     if kind.__name__.endswith("Cache"):
         raise Unfit(f"a {kind.__qualname__} goes into the layer or comes out "
                     "of it, a cache of keys and values for generation: train "
-                    "with use_cache=False")
+                    "with use_cache=False; prefix tuning gives one to each "
+                    "call, which runs eagerly")
     unfit = Shared if isinstance(value, collections.UserDict) else Unfit
     raise unfit(f"a {kind.__module__}.{kind.__qualname__} goes into the "
                 "layer or comes out of it; graphs know tensors, numbers, "
