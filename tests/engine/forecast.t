@@ -16,7 +16,7 @@ misses()
         has = bytes["slot"] + bytes["bank"] + bytes["offset"] + bytes["ring"] \
             + bytes["kept"]
         told = bytes["forecast"]
-        if (has == 0 || told > 1.04 * has || told < 0.96 * has) {
+        if (told > 1.04 * has || told < 0.96 * has) {
             print told, "were told, and it has", has
         }'
 }
@@ -28,6 +28,7 @@ foretells()
     shift
     missed=
     trains "$@" || missed="trained: $(head -n 2 "$scratch/err")"
+    [ "$(value forecast_bytes)" -gt 0 ] || missed="$missed nothing was told"
     empty "$missed$(misses)" "$name: $(value forecast_bytes) bytes are foretold"
 }
 
@@ -41,8 +42,9 @@ for grain in layer chunk; do
         foretells "$model, $grain" -- --model $model
         foretells "$model, $grain, offload" -- --model $model $offloads
     done
-    foretells "stages, $grain" -- --ranks 2 --pp 2
-    foretells "chunks of stages, $grain" -- --ranks 2 --pp 2 --vpp 2
+    # Where chunks are stages, what they are sent is no input of the library.
+    foretells "stages, $grain" -- --ranks 2 --pp 2 $offloads
+    foretells "chunks of stages, $grain" -- --ranks 2 --pp 2 --vpp 2 $offloads
     foretells "experts on two ranks, $grain" -- --model moe --ranks 2 --ep 2
     foretells "steps of several sizes, $grain" -- --microbatches 6,4,2
     foretells "a smaller first step, $grain" GRAPHHOOKS_WARMUP_STEPS=2 -- \
