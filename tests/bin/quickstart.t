@@ -139,6 +139,14 @@ before=$(cat "$STUBS/calls")
 demo
 [ "$(cat "$STUBS/calls")" = "$before" ]
 ok $? "a second demo neither installs nor configures"
+asked=$(calls '^apt-get')
+(
+    CC="env gcc"
+    export CC
+    demo
+)
+[ "$(calls '^apt-get')" -eq "$asked" ]
+ok $? "of a compiler of several words nothing is installed that is there"
 (
     ENGINE_STATUS=1
     export ENGINE_STATUS
