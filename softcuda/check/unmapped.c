@@ -20,19 +20,25 @@
 
 static struct reports unmapped;
 
+/* Ranges and memories are numbered apart. */
+static bool is_news(const struct op *op, const char *what, uint64_t number)
+{
+    uint64_t hash = hash_text(hash_start(), work_name(op->work));
+
+    hash = hash_number(hash_text(hash, what), number);
+    hash = hash_number(hash_number(hash, op->stream), op->graph != 0);
+    return reports_is_news(&unmapped, hash);
+}
+
 bool unmapped_use(const void *address, size_t bytes, const struct op *op)
 {
     const struct range *range = range_find((uintptr_t)address);
     char who[256], text[640];
-    uint64_t hash;
 
     if (range == NULL) {
         return false;
     }
-    hash = hash_number(hash_text(hash_start(), work_name(op->work)),
-                       range->number);
-    hash = hash_number(hash_number(hash, op->stream), op->graph != 0);
-    if (reports_is_news(&unmapped, hash)) {
+    if (is_news(op, "range", range->number)) {
         op_describe(op, who, sizeof(who));
         snprintf(text, sizeof(text),
                  "%s uses %zu bytes at %zu of reserved range %llu (%zu bytes), "
@@ -47,15 +53,11 @@ bool unmapped_use(const void *address, size_t bytes, const struct op *op)
 void unmapped_given(const struct alloc *alloc, const struct op *op)
 {
     char who[256], text[640];
-    uint64_t hash;
 
     if (!outside_is_given(alloc)) {
         return;
     }
-    hash = hash_number(hash_text(hash_start(), work_name(op->work)),
-                       alloc->number);
-    hash = hash_number(hash_number(hash, op->stream), op->graph != 0);
-    if (reports_is_news(&unmapped, hash)) {
+    if (is_news(op, "memory", alloc->number)) {
         op_describe(op, who, sizeof(who));
         snprintf(text, sizeof(text),
                  "%s uses memory of another process (%zu bytes), which that "
