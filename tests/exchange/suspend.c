@@ -326,6 +326,16 @@ static void test_one_is_missing(struct rank *r)
     trader_close(&t);
 }
 
+/* The calls that map windows. */
+static void sweep_mapping(int closes)
+{
+    sweep("cuMemUnmap", 2, closes);
+    sweep("cuMemMap", 2, 0);
+    sweep("cuMemCreate", 2, 0);
+    sweep("cuMemSetAccess", 3, 0);
+    sweep("cuMemAddressReserve", 2, 0);
+}
+
 /* ---- the whole ----------------------------------------------------------- */
 
 static void run_all(const char *kind, int n, bool in_turn)
@@ -385,21 +395,12 @@ int main(void)
                                       .environment = hasty };
     wanted.by_host = true;
     wanted.no_comm = true;
-    wanted.kind = "copy";
     wanted.flags |= GH_EXCHANGE_IPC;
-    sweep("cuMemUnmap", 2, 6);
-    sweep("cuMemMap", 2, 0);
-    sweep("cuMemCreate", 2, 0);
-    sweep("cuMemSetAccess", 3, 0);
-    sweep("cuMemAddressReserve", 2, 0);
+    sweep_mapping(6);
     sweep("cuMemExportToShareableHandle", 2, 0);
     sweep("cuMemImportFromShareableHandle", 3, 0);
     wanted.flags = GH_EXCHANGE_SUSPENDS;
-    sweep("cuMemUnmap", 2, 4);
-    sweep("cuMemMap", 2, 0);
-    sweep("cuMemCreate", 2, 0);
-    sweep("cuMemSetAccess", 3, 0);
-    sweep("cuMemAddressReserve", 2, 0);
+    sweep_mapping(4);
     sweep("cuMemGetAllocationGranularity", 2, 0);
     sweep("cuStreamQuery", 2, 0);
     sweep("cuStreamIsCapturing", 2, 0);
