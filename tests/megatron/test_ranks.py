@@ -124,6 +124,16 @@ def test_what_grows_is_told_apart(monkeypatch, recorded, last, grows):
     args = types.SimpleNamespace(steady=4, steps=12)
     assert megatron_ranks.unsteady(args, run) == grows
 
+    # It is said, and the program does not end well.
+    found = {"equal": True, "steady": [
+        {"recorded": run.recorded, "mib": run.memory, "grows": grows}]}
+    said = megatron_ranks.steady_words(found)
+    assert said.startswith(f"; rank 0: last recording in step {recorded}")
+    assert said.endswith("GROWS: " + grows[0]) if grows \
+        else "GROWS" not in said
+    assert megatron_ranks.verdict({"PP2": {"layer": found}}) == (
+        "bitwise equal: 1 of 1 trainings in 1 rows", not grows)
+
 
 def test_a_mode_that_fails_on_one_rank_ends_no_other(ranks):
     status, said, found = ranks("--only", "PP2,TP2 SP EP2,PP2 MLA MoE",
