@@ -81,8 +81,8 @@ QUICK_SHAPES = {
     "h128s64": (3, 128, 64),
 }
 # Those of the rows of Transformer Engine's layers; hybrids have as many
-# layers as their patterns, and the large ones fewer words, to fit into 80 GB
-# with their optimizer.
+# layers as their patterns.  The large ones need an H200 for their optimizer,
+# and have fewer words to fit there.
 _SMALL, _EXPERTS, _LARGE = (24, 1024, 512), (12, 1024, 512), (16, 4096, 4096)
 _OF_LARGE = {"kind": "dense", "vocabulary": 8192}
 TE_KINDS = {
