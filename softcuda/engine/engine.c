@@ -298,7 +298,7 @@ void engine_run_until(const struct mark *marks, uint32_t n)
 bool engine_poll(const struct mark *marks, uint32_t n)
 {
     const uint64_t need = need_all(marks, n);
-    struct op *op;
+    struct op *op = NULL;
 
     if (soft.set.seed == 0) {
         run_needed(need);
@@ -308,7 +308,9 @@ bool engine_poll(const struct mark *marks, uint32_t n)
             execute(op);
         }
     }
-    if (any_pending(marks, n) && !run_for_held()) {
+    /* Who has run an op may have more: the thread can lose its processor for
+     * longer than a device that is stuck stands still. */
+    if (op == NULL && any_pending(marks, n) && !run_for_held()) {
         wait_glance();
     }
     return !any_pending(marks, n);
