@@ -352,6 +352,29 @@ one --layers 5 --microbatches 3
 same "a file, in an order of each stage" -- --layers 5 \
     --schedule "$scratch/mixed" --pp 3
 
+# What comes before the forward that is next has no place of a slot.
+cat > "$scratch/later" << END
+stages 2
+chunks 1
+microbatches 3
+placement looped
+0 forward 0 0
+0 backward 0 0
+0 forward 0 1
+0 forward 0 2
+0 backward 0 1
+0 backward 0 2
+1 forward 0 0
+1 backward 0 0
+1 forward 0 2
+1 forward 0 1
+1 backward 0 1
+1 backward 0 2
+END
+one --layers 4 --microbatches 3
+same "a file, with a forward before one that was sent first" -- --layers 4 \
+    --schedule "$scratch/later"
+
 # A scope that some stages have nothing of: these are eager.
 if [ "$driver" = soft ]; then
     one --layers 4 --model hybrid

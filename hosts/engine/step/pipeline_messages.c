@@ -161,12 +161,36 @@ static uint32_t stage_of(const struct messages *messages)
     return (uint32_t)ranks_stage(messages->trainer->options->ranks);
 }
 
-/* Where a message goes in the stage that receives it, on a stream. */
-static float *place_of(struct trainer *trainer, const struct message *message,
+/* Whether the first forward of a message's chunk, from an action on, is of its
+ * microbatch. */
+static bool is_next(const struct messages *messages, const struct gh_action *a,
+                    const struct message *message)
+{
+    const struct gh_stage *stage =
+        &messages->schedule->stages[stage_of(messages)];
+
+    while (a < stage->actions + stage->n &&
+           (a->kind != GH_ACTION_FORWARD || (int)a->chunk != message->chunk)) {
+        a++;
+    }
+    return a < stage->actions + stage->n &&
+           (int)a->microbatch == message->microbatch;
+}
+
+/* Where a message goes in the stage that receives it, on a stream, when that
+ * stage is at an action.  A forward that comes later has no slot's place, which
+ * the next one of the chunk needs. */
+static float *place_of(const struct messages *messages,
+                       const struct gh_action *a, const struct message *message,
                        CUstream stream)
 {
-    return landing_take(trainer, &trainer->chunks[message->chunk],
-                        message->backward, message->microbatch, stream);
+    struct trainer *trainer = messages->trainer;
+    struct chunk *chunk = &trainer->chunks[message->chunk];
+
+    return message->backward || is_next(messages, a, message)
+               ? landing_take(trainer, chunk, message->backward,
+                              message->microbatch, stream)
+               : row_block(trainer, chunk->x, message->microbatch);
 }
 
 static size_t count_of(const struct trainer *trainer, int microbatch)
@@ -176,15 +200,15 @@ static size_t count_of(const struct trainer *trainer, int microbatch)
     return (size_t)config_rows(config) * (size_t)config->hidden;
 }
 
-static void receive(struct messages *messages, enum link way,
-                    const struct message *message)
+static void receive(struct messages *messages, const struct gh_action *at,
+                    enum link way, const struct message *message)
 {
     const struct chunk_events *events = &messages->events[message->chunk];
     struct trainer *trainer = messages->trainer;
     const struct comm *comm = &trainer->options->ranks->from[way];
     const CUstream stream = messages->from[way];
 
-    comm_receive(comm, place_of(trainer, message, stream),
+    comm_receive(comm, place_of(messages, at, message, stream),
                  count_of(trainer, message->microbatch), 1 - comm->rank,
                  stream);
     DEVICE_CALL(trainer->dev, cuEventRecord,
@@ -198,10 +222,11 @@ static bool is_same(const struct message *a, const struct message *b)
            a->microbatch == b->microbatch;
 }
 
-/* Receives from a stage until the message has been asked for, in the order in
- * which the stage sends. */
-static void receive_until(struct messages *messages, uint32_t from,
-                          enum link way, const struct message *wanted)
+/* Receives from a stage until the message has been asked for that an action of
+ * this one works on, in the order in which the stage sends. */
+static void receive_until(struct messages *messages, const struct gh_action *at,
+                          uint32_t from, enum link way,
+                          const struct message *wanted)
 {
     const struct gh_pipeline *schedule = messages->schedule;
     const uint32_t stage = stage_of(messages);
@@ -215,7 +240,7 @@ static void receive_until(struct messages *messages, uint32_t from,
 
         if (is_sent(schedule, from, a, &message, &to) && to == stage &&
             way_of(schedule, from, to, message.backward) == way) {
-            receive(messages, way, &message);
+            receive(messages, at, way, &message);
             found = is_same(&message, wanted);
         }
     }
@@ -254,7 +279,7 @@ void messages_receive(struct messages *messages, const struct gh_action *a)
     }
     if (messages->events[a->chunk].asked[backward][a->microbatch] !=
         messages->step) {
-        receive_until(messages, from,
+        receive_until(messages, a, from,
                       way_of(schedule, from, stage_of(messages), backward),
                       &wanted);
     }
@@ -298,10 +323,11 @@ void messages_send(struct messages *messages, const struct gh_action *a)
     }
     data = message.backward ? flight->dx : flight->out;
     if (to == stage) {
-        DEVICE_CALL(
-            dev, cuMemcpyDtoDAsync,
-            device_address(place_of(trainer, &message, trainer->streams[0])),
-            device_address(data), count * sizeof(float), trainer->streams[0]);
+        DEVICE_CALL(dev, cuMemcpyDtoDAsync,
+                    device_address(
+                        place_of(messages, a, &message, trainer->streams[0])),
+                    device_address(data), count * sizeof(float),
+                    trainer->streams[0]);
         return;
     }
     way = way_of(messages->schedule, stage, to, message.backward);

@@ -44,8 +44,8 @@ void messages_close(struct messages *messages);
 
 void messages_begin_step(struct messages *messages,
                          const struct gh_pipeline *schedule);
-/* Lets the passes' stream wait for what an action of this stage works on.
- * Nothing if no stage sends it. */
+/* Lets the passes' stream wait for what an action of this stage works on, which
+ * is one of the step's schedule.  Nothing if no stage sends it. */
 void messages_receive(struct messages *messages, const struct gh_action *a);
 /* Finds the stage that sends what an action of this stage works on, and the
  * event of its arrival once messages_receive() was called.  False: no stage
