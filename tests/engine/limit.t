@@ -10,12 +10,14 @@ offloads="--offload qkv_linear,core_attn,attn_proj
     --compare eager,graph,graph+offload"
 
 # exceeds LIMIT: the modes that have more, but for what the limit leaves alone.
+# What a stage receives in counts.
 exceeds()
 {
     memories '
         limit = '"$1"'
         alone = bytes["offset"] + bytes["ring"] + bytes["kept"]
-        has = bytes["slot"] + bytes["bank"] + bytes["held"] + alone
+        has = bytes["slot"] + bytes["bank"] + bytes["held"] + alone + \
+            '"$(value landing_bytes)"'
         if (has > (limit > alone ? limit : alone)) {
             print has, "with a limit of", limit
         }'
@@ -30,7 +32,7 @@ walks()
     last=0
     trains -- "$@" || wrong="without a limit: $(head -n 2 "$scratch/err")"
     all=$(value replays)
-    most=$(value forecast_bytes)
+    most=$(($(value forecast_bytes) + $(value landing_bytes)))
     for limit in 1 $((most / 8)) $((most / 4)) $((most / 2)) \
         $((most * 3 / 4)) $((most - 1)) "$most" $((most * 2)); do
         trains GRAPHHOOKS_MEMORY_LIMIT="$limit" GRAPHHOOKS_LOG=off -- "$@" ||
@@ -64,7 +66,8 @@ for grain in $grains; do
     walks "a hybrid, $grain" --model hybrid
     walks "offload, $grain" $offloads
     walks "a session that suspends, $grain" --suspend 2
-    [ $grain = chunk ] || walks "stages, $grain" --ranks 2 --pp 2
+    walks "stages, $grain" --ranks 2 --pp 2
+    walks "chunks of stages, $grain" --ranks 2 --pp 2 --vpp 2 --layers 4
     walks "experts on two ranks, $grain" --ranks 2 --model moe --ep 2
     small=${small% --seq 8}
 done
@@ -84,6 +87,20 @@ ok $? "the log says before that not all fits"
 ok $? "and once which passes do not"
 [ "$(wc -l < "$scratch/err")" -eq 2 ]
 ok $? "and no more"
+
+# The places of a stage's slots come first.
+# shellcheck disable=SC2086 # words
+{
+    trains -- --ranks 2 --pp 2 --seq 8
+    most=$(value landing_bytes)
+    GRAPHHOOKS_LOG=info GRAPHHOOKS_MEMORY_LIMIT=$((most - 1)) \
+        GRAPHHOOKS_GRANULARITY=chunk "$builddir/gh-engine" $small --ranks 2 \
+        --pp 2 --seq 8 --json "$scratch/out.json" > "$scratch/out" \
+        2> "$scratch/err"
+}
+[ "$(value landing_bytes)" -gt 0 ] && [ "$(value landing_bytes)" -lt "$most" ]
+ok $? "where places of all slots do not fit, the first slots have places"
+empty "$(exceeds $((most - 1)))" "and with what the library has they fit"
 
 # A percentage is of all that the device has.
 if [ "$driver" = soft ]; then

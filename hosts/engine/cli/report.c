@@ -239,6 +239,7 @@ static void print_parts(const struct result *result)
     print_part("spare", memory->spare_bytes);
     print_part("and stash", result->stash.bytes);
     print_part("and exchange window", result->exchange.window_bytes);
+    print_part("and places of messages", result->landing_bytes);
     print_part("and pinned", memory->pinned_bytes);
     print_part("foretold", memory->forecast_bytes);
     printf("\n");

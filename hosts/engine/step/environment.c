@@ -5,6 +5,7 @@
  */
 #include "step/environment.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 extern char **environ;
 
 enum {
-    ADDED = 3 /* the most variables that options set */
+    ADDED = 4 /* the most variables that options set */
 };
 
 static bool starts_with(const char *text, const char *prefix)
@@ -23,13 +24,15 @@ static bool starts_with(const char *text, const char *prefix)
 
 /* Copies the variables that are not left out, and returns how many there
  * are. */
-static size_t keep_others(const char **strings, enum mode mode, bool traced)
+static size_t keep_others(const char **strings, enum mode mode, bool traced,
+                          bool limited)
 {
     const char *const left_out[] = {
         "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA=",
         mode_offloads(mode) ? "GRAPHHOOKS_OFFLOAD_DELAY="
                             : "GRAPHHOOKS_OFFLOAD=",
-        traced ? "" : "GRAPHHOOKS_TRACE="
+        traced ? "" : "GRAPHHOOKS_TRACE=",
+        limited ? "GRAPHHOOKS_MEMORY_LIMIT=" : ""
     };
     size_t kept = 0;
 
@@ -67,7 +70,8 @@ static void put_trace(char *out, size_t bytes, const char *path, int rank)
 }
 
 int environment_make(struct environment *environment,
-                     const struct options *options, enum mode mode, bool dry)
+                     const struct options *options, enum mode mode, bool dry,
+                     uint64_t limit)
 {
     const int rank = options->ranks == NULL ? 0 : options->ranks->rank;
     const bool traced = !dry && (rank == 0 || options_pp(options) > 1);
@@ -85,7 +89,12 @@ int environment_make(struct environment *environment,
         return -1;
     }
 
-    n = keep_others(environment->strings, mode, traced);
+    n = keep_others(environment->strings, mode, traced, limit != 0);
+    if (limit != 0) {
+        snprintf(environment->limit, sizeof(environment->limit),
+                 "GRAPHHOOKS_MEMORY_LIMIT=%" PRIu64, limit);
+        environment->strings[n++] = environment->limit;
+    }
     if (trace && getenv("GRAPHHOOKS_TRACE") == NULL) {
         put_trace(environment->trace, bytes, options->trace, rank);
         environment->strings[n++] = environment->trace;

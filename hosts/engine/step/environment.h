@@ -12,15 +12,18 @@ struct environment {
     const char **strings; /* NAME=value; NULL is last */
     char *trace;          /* memory of one of the strings */
     char timeout[40];     /* of another one */
+    char limit[60];
 };
 
 /* The process environment, with these changes: the driver is the one that the
  * engine runs on; variables that only the engine reads are left out, and so is
  * the trace file if another rank's session writes it, but that each rank of a
- * pipeline writes one; and options of the command line set variables that are
- * not set.  Returns 0, or -1 when memory ran out.  In both cases environment_free() frees it. */
+ * pipeline writes one; options of the command line set variables that are not
+ * set; and GRAPHHOOKS_MEMORY_LIMIT is as given, but for 0.  Returns 0, or -1
+ * when memory ran out.  In both cases environment_free() frees it. */
 int environment_make(struct environment *environment,
-                     const struct options *options, enum mode mode, bool dry);
+                     const struct options *options, enum mode mode, bool dry,
+                     uint64_t limit);
 void environment_free(struct environment *environment);
 
 /* Reports options of the command line that a variable overrules.  A variable

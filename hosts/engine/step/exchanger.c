@@ -171,7 +171,8 @@ int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
                  options->library);
         return -1;
     }
-    if (environment_make(&exchanger->environment, options, mode, false) != 0) {
+    if (environment_make(&exchanger->environment, options, mode, false, 0) !=
+        0) {
         snprintf(error, error_bytes, "out of memory");
         return -1;
     }

@@ -10,6 +10,7 @@
 
 #include "step/pipeline_schedule.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* A hidden state in which all lengths have room. */
@@ -60,15 +61,81 @@ static size_t tokens_of(const struct trainer *trainer)
            (size_t)config_rows(&trainer->model.config);
 }
 
-static void make(struct trainer *trainer, struct chunk *chunk, uint32_t slots)
+/* GRAPHHOOKS_MEMORY_LIMIT in bytes; 0: there is none, or the library will
+ * refuse it. */
+static uint64_t limit_of(const struct trainer *trainer)
+{
+    const char *text = getenv("GRAPHHOOKS_MEMORY_LIMIT");
+    size_t free_bytes = 0, total = 0;
+    char *end;
+    uint64_t limit;
+
+    if (text == NULL || text[0] < '0' || text[0] > '9') {
+        return 0;
+    }
+    limit = strtoull(text, &end, 10);
+    if (strcmp(end, "%") == 0) {
+        DEVICE_CALL(trainer->dev, cuMemGetInfo, &free_bytes, &total);
+        return total / 100 * limit;
+    }
+    return *end == '\0' ? limit : 0;
+}
+
+/* What a slot's places take at most: whether graphs read tokens is known once
+ * the session is open. */
+static size_t most_of_slot(const struct trainer *trainer,
+                           const struct model *model)
+{
+    const size_t hidden = block_of(trainer) * sizeof(float);
+    const size_t tokens = tokens_of(trainer) * sizeof(int);
+
+    return (model->embeds ? 2 * tokens : 2 * hidden) +
+           (model->heads ? 0 : hidden) +
+           (model->heads && !model->embeds ? tokens : 0);
+}
+
+/* The first slots of all chunks are the first that get places, as they are the
+ * first in use. */
+uint64_t landing_fit(struct trainer *trainer)
+{
+    const uint64_t limit = limit_of(trainer);
+    uint64_t left = limit;
+    uint32_t slots[MAX_CHUNKS];
+
+    if (options_pp(trainer->options) == 1) {
+        return 0;
+    }
+    pipeline_slots(trainer->options, slots);
+    for (uint32_t i = 0; i < MAX_SLOTS; i++) {
+        for (int c = 0; c < trainer->n_chunks; c++) {
+            struct chunk *chunk = &trainer->chunks[c];
+            const size_t bytes = most_of_slot(trainer, &chunk->model);
+
+            if (i == 0) {
+                chunk->landing.n = 0;
+            }
+            if (i < slots[c] && i == chunk->landing.n &&
+                (limit == 0 || bytes < left)) {
+                chunk->landing.n++;
+                left -= limit == 0 ? 0 : bytes;
+            }
+        }
+    }
+    return left;
+}
+
+static void make(struct trainer *trainer, struct chunk *chunk)
 {
     struct device *dev = trainer->dev;
     struct landing *landing = &chunk->landing;
     const struct model *model = &chunk->model;
+    const uint32_t slots = landing->n;
     const size_t bytes = slots * block_of(trainer) * sizeof(float);
     const size_t tokens = slots * tokens_of(trainer) * sizeof(int);
 
-    landing->n = slots;
+    if (slots == 0) {
+        return;
+    }
     make_events(dev, landing->read, slots);
     if (!model->embeds) {
         landing->x = device_alloc(dev, bytes);
@@ -89,17 +156,15 @@ static void make(struct trainer *trainer, struct chunk *chunk, uint32_t slots)
 int landing_open(struct trainer *trainer)
 {
     struct device *dev = trainer->dev;
-    uint32_t slots[MAX_CHUNKS];
 
     if (trainer->pipeline == NULL) {
         return 0;
     }
-    pipeline_slots(trainer->options, slots);
     DEVICE_CALL(dev, cuStreamCreate, &trainer->aside, CU_STREAM_NON_BLOCKING);
     DEVICE_CALL(dev, cuEventCreate, &trainer->uploaded,
                 CU_EVENT_DISABLE_TIMING);
     for (int i = 0; i < trainer->n_chunks; i++) {
-        make(trainer, &trainer->chunks[i], slots[i]);
+        make(trainer, &trainer->chunks[i]);
     }
     return dev->code == CUDA_SUCCESS ? 0 : -1;
 }

@@ -193,7 +193,7 @@ int stasher_open(struct stasher *stasher, struct trainer *trainer,
                  options->library);
         return -1;
     }
-    if (environment_make(&stasher->environment, options, mode, false) != 0) {
+    if (environment_make(&stasher->environment, options, mode, false, 0) != 0) {
         snprintf(error, error_bytes, "out of memory");
         return -1;
     }
