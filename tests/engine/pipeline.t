@@ -375,6 +375,24 @@ one --layers 4 --microbatches 3
 same "a file, with a forward before one that was sent first" -- --layers 4 \
     --schedule "$scratch/later"
 
+# A session has 64 slots.
+{
+    printf 'stages 2\nchunks 1\nmicrobatches 66\nplacement looped\n'
+    for stage in 0 1; do
+        seq -f "$stage forward 0 %.0f" 0 65
+        seq -f "$stage backward 0 %.0f" 0 65
+    done
+} > "$scratch/many"
+one --layers 2 --microbatches 66
+trains GRAPHHOOKS_LOG=warn -- --layers 2 --schedule "$scratch/many"
+[ "$status" -eq 0 ] && [ -n "$alone" ] && [ "$(numbers)" = "$alone" ] &&
+    [ "$(grep -c 'microbatch 64 .*ran eagerly: all slots' \
+        "$scratch/err")" -eq "$(wc -l < "$scratch/err")" ] &&
+    [ "$(value busy)" -gt 0 ]
+held=$?
+ok $held "microbatches beyond the slots that there are run eagerly, and it is said"
+[ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
+
 # A scope that some stages have nothing of: these are eager.
 if [ "$driver" = soft ]; then
     one --layers 4 --model hybrid

@@ -147,20 +147,6 @@ int command_check_pp(const struct command *command, char *text,
                               text_bytes) != 0) {
             return -1;
         }
-        for (uint32_t s = 0; s < schedule->n_stages * schedule->n_chunks; s++) {
-            const uint32_t n = gh_pipeline_in_flight(
-                schedule, s / schedule->n_chunks, s % schedule->n_chunks);
-
-            if (n > MAX_SLOTS) {
-                snprintf(text, text_bytes,
-                         "--microbatches %d: %u would be in flight in chunk %u "
-                         "of stage %u, and there are %d slots; take fewer",
-                         options->counts[i], n, s % schedule->n_chunks,
-                         s / schedule->n_chunks, MAX_SLOTS);
-                gh_pipeline_free(schedule);
-                return -1;
-            }
-        }
         gh_pipeline_free(schedule);
     }
     return 0;
