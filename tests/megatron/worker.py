@@ -615,6 +615,10 @@ CASES = {
     "pieces": {
         "columns and rows": lambda: trained(
             TENSOR, "dense", "attn,mlp", **TENSOR),
+        "columns and rows, computed again": lambda: trained(
+            TENSOR, "dense", "attn", **TENSOR,
+            recompute_granularity="selective",
+            recompute_modules=["core_attn"]),
         "packed": lambda: trained({}, "dense", "attn", **PACKED),
         "contexts of several sizes": of_several_sizes,
         "contexts, each by its own group": of_own_sizes,

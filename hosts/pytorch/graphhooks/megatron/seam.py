@@ -219,8 +219,10 @@ class Seam:
         is_graph = is_capturing()
         names._set_capture_start()
         keeps = self._keeps and (is_graph or not self._checkpoints)
-        if keeps:
+        if self._keeps:
             names._set_warmup_start()
+            if not keeps:  # a recording may run what has run before
+                names._set_warmup_end()
         try:
             with self._calls.inside(quantized), rope.on_the_device(
                     kwargs.get("packed_seq_params")), \
