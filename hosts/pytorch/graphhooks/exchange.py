@@ -158,9 +158,7 @@ class Exchange:
         self._reached = pinned.allocate(8).view(torch.int64)
         self._reached.zero_()
         self._idle = torch.cuda.Stream()
-        # NCCL has its own, and to wait for so long keeps the host there.
-        self._patience = (datetime.timedelta(seconds=self._seconds),) \
-            if torch.distributed.get_backend(self.group) == "gloo" else ()
+        self._is_gloo = torch.distributed.get_backend(self.group) == "gloo"
         self._watcher = threading.Thread(target=self._watch, daemon=True,
                                          name="graphhooks exchange")
         self._watcher.start()
@@ -278,8 +276,10 @@ class Exchange:
                 self._with_peer(i, sent, found.get(i))
             except RuntimeError as failure:
                 text = str(failure).split("\n", 1)[0]
+                why = f" in {self._seconds} s ({_TIMEOUT})" \
+                    if "Timed out" in text else f": {text}"
                 raise Error(f"exchange: a large part has not gone to rank {i} "
-                            f"of {self.size}, or not come from it: {text}",
+                            f"of {self.size}, or not come from it{why}",
                             _abi.GH_ERR_RANKS) from failure
         return found
 
@@ -293,7 +293,16 @@ class Exchange:
                 works.append(torch.distributed.irecv(received, peer,
                                                      group=self.group))
         for work in works:
-            work.wait(*self._patience)
+            work.wait(*self._patience())
+
+    def _patience(self) -> tuple:
+        """What is left of the call's time, and a little, as the host may have
+        waited for parts by the window before.  NCCL has its own, and to wait
+        for so long keeps the host there."""
+        left = self._since + self._seconds - time.monotonic()
+        least = self._seconds / 10
+        return (datetime.timedelta(seconds=max(left, least)),) \
+            if self._is_gloo else ()
 
     def _part(self, x, i: int, at: int, rows: int, row: int, go):
         """What rank i has sent."""
@@ -307,7 +316,7 @@ class Exchange:
         error = _abi.gh_error()
         with self._lock:
             self._calls += 1
-            self._began = op.stream
+            self._began, self._since = op.stream, time.monotonic()
             self._check(self._api.exchange_all_to_all(
                 self._handle, ctypes.byref(op), ctypes.byref(error)), error)
 

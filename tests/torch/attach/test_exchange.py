@@ -122,7 +122,8 @@ def test_a_rank_that_hangs_is_named_by_who_has_a_large_part_of_it(ranks):
         ended = each["a rank hangs, too large"]
         assert ended["name"] == "GH_ERR_RANKS"
         assert "rank 2" in ended["said"], ended
-        assert ended["after"] < 20 and ended["closed"] < 20
+        # The time is 6 s, also where a part by the window has taken it.
+        assert ended["after"] < 11 and ended["closed"] < 20
 
 
 def test_a_rank_that_ends_is_named_in_time(ranks):
