@@ -31,6 +31,7 @@ SLOTS = {
     "1F1B": [[2], [1]], "1F1B, MoE": [[2], [1]], "1F1B, packed": [[2], [1]],
     "interleaved": [[4, 2], [3, 1]],
     "interleaved, MoE": [[4, 2], [3, 1]],
+    "interleaved, MoE, gathered": [[4, 2], [3, 1]],
     "1F1B, whole chunks": [[2], [1]],
     "interleaved, whole chunks": [[4, 2], [3, 1]],
     "interleaved by threes": [[6, 3], [4, 2]],
@@ -148,7 +149,7 @@ def ran(folder: Path, cases: str, size: int, lost: int = -1,
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("pipeline", 2, 8), ("scopes", 2, 19), ("experts", 2, 8),
+    ("pipeline", 2, 9), ("scopes", 2, 19), ("experts", 2, 8),
     ("overlap", 2, 18), ("pieces", 2, 7), ("partitions", 4, 2),
     ("lengths", 4, 5),
     ("stages", 2, 9), ("offload", 2, 4), ("order", 2, 5), ("four", 4, 9)])

@@ -427,6 +427,10 @@ CASES = {
         "interleaved": lambda: trained(CHUNKS, "dense", "", ROUND),
         "interleaved, MoE": lambda: trained(
             CHUNKS, "moe", EXCHANGING, ROUND, wrap=training.wrapped()),
+        "interleaved, MoE, gathered": lambda: trained(
+            CHUNKS, "moe", EXCHANGING, ROUND, wrap=training.wrapped(
+                finalize_model_grads, overlap_grad_reduce=True,
+                use_distributed_optimizer=True, overlap_param_gather=True)),
         "interleaved by threes": lambda: trained(
             CHUNKS, "dense", "attn", THREES,
             microbatch_group_size_per_vp_stage=3),

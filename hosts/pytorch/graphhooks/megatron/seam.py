@@ -242,9 +242,10 @@ class Seam:
         return _to_numbers(result) if self._makes_numbers else result
 
     def outer(self) -> list:
-        """Modules around what it covers, without parameters of their own:
-        nobody waits for those."""
-        return [m for m in (self.layer, *self.twice)
+        """Modules around what it covers, and those in a segment that Megatron
+        does not count, without parameters of their own: nobody waits for
+        those."""
+        return [m for m in self.layer.modules()
                 if next(m.parameters(recurse=False), None) is None]
 
     def offloads(self, marks, index: int) -> None:
