@@ -116,6 +116,12 @@ static gh_status read_bytes(const struct fields *object, struct entry *entry,
     return fields_check(&sizes, gh_module_names, err);
 }
 
+static bool is_bytes(const json_t *json)
+{
+    return json_is_integer(json) && json_integer_value(json) >= 1 &&
+           json_integer_value(json) <= MOST_BYTES;
+}
+
 /* Bytes that a slot has; those that are not given stay. */
 static gh_status read_slot_bytes(const struct fields *object, const char *name,
                                  uint64_t *bytes_p, gh_error *err)
@@ -126,11 +132,48 @@ static gh_status read_slot_bytes(const struct fields *object, const char *name,
     if (json == NULL) {
         return GH_OK;
     }
-    if (!json_is_integer(json) || json_integer_value(json) < 1 ||
-        json_integer_value(json) > MOST_BYTES) {
+    if (!is_bytes(json)) {
         return field_type(where, json, "a number of bytes, 1 to 2^48", err);
     }
     *bytes_p = (uint64_t)json_integer_value(json);
+    return GH_OK;
+}
+
+/* Inputs of graphs in a slot: a number, or a list with one for each chunk. */
+static gh_status read_inputs(const struct fields *top,
+                             struct memory_sizes *sizes, gh_error *err)
+{
+    char where[FIELD_WHERE_BYTES];
+    const json_t *json = field_at(top, "input_bytes", where);
+    const bool lists = json_is_array(json);
+    const size_t n = lists ? json_array_size(json) : 1;
+
+    if (json == NULL) {
+        return GH_OK;
+    }
+    sizes->inputs = calloc(n > 0 ? n : 1, sizeof(*sizes->inputs));
+    if (sizes->inputs == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %s", where);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_t *bytes = lists ? json_array_get(json, i) : json;
+
+        if (!is_bytes(bytes)) {
+            return field_type(where, bytes,
+                              "a number of bytes, 1 to 2^48, or a list with "
+                              "one for each chunk",
+                              err);
+        }
+        sizes->inputs[i] = (uint64_t)json_integer_value(bytes);
+    }
+    sizes->n_inputs = n;
+    if (lists && n != sizes->n_chunks) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "%s has %zu number%s, and the layers have %u chunk%s: "
+                       "give one for each chunk, or one for all",
+                       where, n, n == 1 ? "" : "s", sizes->n_chunks,
+                       sizes->n_chunks == 1 ? "" : "s");
+    }
     return GH_OK;
 }
 
@@ -278,6 +321,7 @@ static gh_status add_layers(struct description *d, const struct entry *entries,
             d->costs[layer] = entries[i].cost;
             d->nodes[layer] = &d->times[i];
             d->slots.layers[layer] = entries[i].slot_bytes;
+            d->memory.n_chunks = desc.chunk + 1;
             status = gh_model_add_layer(d->model, &desc, err);
             if (status != GH_OK) {
                 return status;
@@ -461,8 +505,6 @@ static gh_status read_top(const json_t *json, struct description *d,
                                   &d->slots.embedding, err)) != GH_OK ||
         (status = read_slot_bytes(&top, "head_slot_bytes", &d->slots.head,
                                   err)) != GH_OK ||
-        (status = read_slot_bytes(&top, "input_bytes", &d->memory.inputs,
-                                  err)) != GH_OK ||
         (status = read_slot_bytes(&top, "stash_bytes", &d->memory.stash,
                                   err)) != GH_OK ||
         (status = read_slot_bytes(&top, "window_bytes", &d->memory.window,
@@ -485,7 +527,8 @@ static gh_status read_top(const json_t *json, struct description *d,
     if (d->name == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a name");
     }
-    return make_model(layers, chunks, family, &desc, d, err);
+    status = make_model(layers, chunks, family, &desc, d, err);
+    return status == GH_OK ? read_inputs(&top, &d->memory, err) : status;
 }
 
 static gh_status read_json(json_t *json, const json_error_t *problem,
@@ -541,5 +584,6 @@ void describe_free(struct description *description)
     free(description->times);
     free(description->nodes);
     free(description->slots.layers);
+    free(description->memory.inputs);
     memset(description, 0, sizeof(*description));
 }

@@ -30,9 +30,18 @@ static uint32_t slots_of(const struct gh_plan *plan, uint32_t chunk,
     return 0;
 }
 
+/* Inputs of graphs in all slots of a chunk. */
+static uint64_t inputs_of(const struct memory_sizes *sizes, uint32_t chunk,
+                          uint32_t slots)
+{
+    return sizes->n_inputs == 0
+               ? 0
+               : slots * sizes->inputs[sizes->n_inputs > 1 ? chunk : 0];
+}
+
 static bool is_given(const struct memory_sizes *sizes)
 {
-    return sizes->inputs != 0 || sizes->stash != 0 || sizes->window != 0;
+    return sizes->n_inputs != 0 || sizes->stash != 0 || sizes->window != 0;
 }
 
 static uint64_t sum_all(const struct gh_plan *plan,
@@ -44,7 +53,7 @@ static uint64_t sum_all(const struct gh_plan *plan,
         foresee_rings(plan, foresight) + sizes->stash + sizes->window;
 
     for (uint32_t c = 0; c < plan->n_chunks; c++) {
-        all += slots_of(plan, c, foresight, pipeline) * sizes->inputs;
+        all += inputs_of(sizes, c, slots_of(plan, c, foresight, pipeline));
     }
     return all;
 }
@@ -58,11 +67,11 @@ void memory_print(const struct gh_plan *plan, const struct memory_sizes *sizes,
     }
     printf("\nmemory of the library%s:\n",
            pipeline != NULL ? ", in a stage with the most slots" : "");
-    for (uint32_t c = 0; c < plan->n_chunks && sizes->inputs != 0; c++) {
+    for (uint32_t c = 0; c < plan->n_chunks && sizes->n_inputs != 0; c++) {
         const uint32_t slots = slots_of(plan, c, foresight, pipeline);
 
         printf("  chunk %u: %.1f MiB, inputs of graphs in %u slot%s\n", c,
-               mib(slots * sizes->inputs), slots, slots == 1 ? "" : "s");
+               mib(inputs_of(sizes, c, slots)), slots, slots == 1 ? "" : "s");
     }
     printf("  rings of offload %.1f MiB, stash %.1f, window of the exchange "
            "%.1f\n  in all %.1f MiB, and what the driver takes for graphs\n",
@@ -83,7 +92,7 @@ void memory_print_json(const struct gh_plan *plan,
         const uint32_t slots = slots_of(plan, c, foresight, pipeline);
 
         printf("%s{\"slots\": %u, \"input_bytes\": %" PRIu64 "}",
-               c > 0 ? ", " : "", slots, slots * sizes->inputs);
+               c > 0 ? ", " : "", slots, inputs_of(sizes, c, slots));
     }
     printf("], \"ring_bytes\": %" PRIu64 ", \"stash_bytes\": %" PRIu64
            ", \"window_bytes\": %" PRIu64 ", \"bytes\": %" PRIu64 "}, ",

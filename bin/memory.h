@@ -14,7 +14,10 @@
 
 /* Bytes that a description has of a training; 0: not given. */
 struct memory_sizes {
-    uint64_t inputs; /* of graphs, in a slot of a chunk */
+    uint64_t *inputs; /* of graphs, in a slot; one for all chunks or for each;
+                         NULL: not given */
+    size_t n_inputs;
+    uint32_t n_chunks; /* of the description */
     uint64_t stash, window;
 };
 

@@ -1011,4 +1011,17 @@ has "in a stage with the most slots" "of one stage"
 returns 0 "and for programs" memory.json --json
 has '"stash_bytes": 2097152, "window_bytes": 1048576, "bytes": 9437184}' \
     "as numbers"
+sed 's/"input_bytes": 1048576/"input_bytes": [1048576, 3145728]/' memory.json \
+    > each.json
+returns 0 "each chunk may have a size of its own" each.json
+has "chunk 0: 3.0 MiB, inputs of graphs in 3 slots" "of the first chunk"
+has "chunk 1: 9.0 MiB, inputs of graphs in 3 slots" "and of the second"
+has "in all 15.0 MiB" "both are in the sum"
+for list in '[1048576]' '[1, 2, 3]' '[]' '[1, "2"]' '[1, 0]'; do
+    sed "s/\"input_bytes\": 1048576/\"input_bytes\": $list/" memory.json \
+        > wrong.json
+    returns 2 "sizes $list of two chunks are refused" wrong.json
+    grep -q "input_bytes.*one for each chunk" out
+    ok $? "with the rule"
+done
 done_testing

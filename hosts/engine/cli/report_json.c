@@ -283,6 +283,8 @@ static void write_mode(struct json *json, const struct options *options,
                     result->n_chunks);
         json_counts(json, "chunk_slot_bytes", result->slot_bytes,
                     result->n_chunks);
+        json_counts(json, "landing_slot_bytes", result->landing_slot_bytes,
+                    result->n_chunks);
         json_count(json, "landing_bytes", result->landing_bytes);
         json_counts(json, "layer_slot_bytes", result->layer_bytes,
                     result->n_layers);

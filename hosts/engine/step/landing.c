@@ -193,19 +193,24 @@ void landing_close(struct trainer *trainer)
     }
 }
 
-size_t landing_bytes(const struct trainer *trainer)
+size_t landing_slot_bytes(const struct trainer *trainer, int chunk)
 {
+    const struct landing *landing = &trainer->chunks[chunk].landing;
     const size_t hidden = block_of(trainer) * sizeof(float);
     const size_t tokens = tokens_of(trainer) * sizeof(int);
+
+    return (landing->x != NULL ? 2 * hidden : 0) +
+           (landing->dy != NULL ? hidden : 0) +
+           (landing->tokens != NULL ? tokens : 0) +
+           (landing->tokens_kept != NULL ? tokens : 0);
+}
+
+size_t landing_bytes(const struct trainer *trainer)
+{
     size_t bytes = 0;
 
     for (int i = 0; i < trainer->n_chunks; i++) {
-        const struct landing *landing = &trainer->chunks[i].landing;
-
-        bytes += landing->n * ((landing->x != NULL ? 2 * hidden : 0) +
-                               (landing->dy != NULL ? hidden : 0) +
-                               (landing->tokens != NULL ? tokens : 0) +
-                               (landing->tokens_kept != NULL ? tokens : 0));
+        bytes += trainer->chunks[i].landing.n * landing_slot_bytes(trainer, i);
     }
     return bytes;
 }

@@ -35,7 +35,8 @@ uint64_t landing_fit(struct trainer *trainer);
 int landing_open(struct trainer *trainer);
 void landing_close(struct trainer *trainer);
 
-/* What the places of all chunks take. */
+/* What the places of a slot take, and those of all slots of all chunks. */
+size_t landing_slot_bytes(const struct trainer *trainer, int chunk);
 size_t landing_bytes(const struct trainer *trainer);
 
 void landing_begin_step(struct trainer *trainer);

@@ -427,6 +427,7 @@ static void note_slots(const struct trainer *trainer, struct result *result)
         result->slots[i] = trainer->host->slots[i];
         result->slots_used[i] = host_slots_used(trainer->host, i);
         result->slot_bytes[i] = host_slot_bytes(trainer->host, i);
+        result->landing_slot_bytes[i] = landing_slot_bytes(trainer, i);
     }
 }
 

@@ -78,7 +78,9 @@ struct result {
     uint64_t slots[MAX_CHUNKS];      /* that the schedule needs */
     uint64_t slots_used[MAX_CHUNKS]; /* that have sets */
     uint64_t slot_bytes[MAX_CHUNKS]; /* of these sets */
-    uint64_t landing_bytes; /* of places for what the slots' graphs work on */
+    uint64_t landing_slot_bytes[MAX_CHUNKS]; /* of places for what a slot's
+                                                graphs work on */
+    uint64_t landing_bytes;                  /* of all slots */
     int n_layers;                    /* of the stage */
     uint64_t *layer_bytes;           /* that a slot has for each of them, */
     uint64_t embedding_bytes, head_bytes, rest_bytes; /* and for these */
