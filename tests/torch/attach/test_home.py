@@ -18,7 +18,7 @@ from graphhooks.torch.step import eligibility
 from graphhooks.torch.grad import write_streams
 from graphhooks.torch.grad.parameters import Parameters
 from graphhooks.torch.guard.storage_addresses import Places
-from graphhooks.torch.guard.words import Words
+from graphhooks.torch.guard.words import AtOnce, Words
 from graphhooks.torch.step.eligibility import is_at_home
 
 
@@ -36,7 +36,8 @@ def layer(monkeypatch):
     found = SimpleNamespace(
         name="layer 0", owner=owner, module=module, counted=counted,
         suspects=suspects, sites=[SimpleNamespace(module=module)],
-        hooks=[], quiet=Words(()),
+        hooks=[], quiet=Words(()), at_once=AtOnce(),
+        is_parametrized=False,
         parameters=Parameters([module]), settings=None,
         look_anew=lambda: False)
     found.parameters.own = list(module.parameters())

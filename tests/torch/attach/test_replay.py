@@ -34,7 +34,7 @@ class Segment:
         self.came = []
         self.parameters = SimpleNamespace(
             behind=returned + sample, all=[1], version=lambda: 0,
-            hand_over=lambda results, behind: results)
+            handed=[], hand_over=lambda results, behind: results)
 
     def backward(self, instance, microbatch, grads):
         self.came.append((instance, microbatch, grads))

@@ -178,6 +178,45 @@ def test_empty_dicts():
     assert asked.is_same()
 
 
+def test_several_words_at_once():
+    """As each of them: written, put back, replaced by another, not known."""
+    def empty(names):
+        return words.Words([words.Empty(names)])
+
+    class Thing:  # that has no words
+        value = 1
+
+        def words(self):
+            return []
+
+        def is_same(self):
+            return self.value == 1
+
+    dicts, thing = [{}, {}, {}], Thing()
+    each = [*map(empty, dicts), words.Words([thing, words.Empty({})])]
+    asked = words.AtOnce()
+    assert not asked.are_same(each[0], None)
+    assert asked.are_same(*each) and asked.are_same(*each)
+    for names in dicts:
+        names["a"] = 1
+        assert not asked.are_same(*each) and not asked.are_same(*each)
+        names.clear()
+        assert asked.are_same(*each) and asked.are_same(*each)
+    thing.value = 2
+    assert not asked.are_same(*each) and not asked.are_same(*each)
+    thing.value = 1
+    assert asked.are_same(*each)
+    other = {"a": 1}
+    for i in range(3):
+        assert not asked.are_same(*each[:i], empty(other), *each[i + 1:])
+        assert asked.are_same(*each)
+    each[1] = empty(other)
+    other.clear()
+    assert asked.are_same(*each)
+    dicts[1]["a"] = 1  # which nobody asks for any more
+    assert asked.are_same(*each)
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 13),
                     reason="dicts have no versions")
 def test_who_has_other_words_alone_is_looked_at():

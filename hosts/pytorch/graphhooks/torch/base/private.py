@@ -448,13 +448,9 @@ else:
         torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
-_keeps: list = []  # passes of all threads that keep autograd's graph
-
-
-def keeps_graph() -> bool:
-    """Whether a backward may come again after the pass at hand, which may be
-    that of any thread."""
-    return bool(_keeps)
+# Passes of all threads that keep autograd's graph: while there is one, a
+# backward may come again after the pass at hand, which may be any thread's.
+KEEPS: list = []
 
 
 class _Begun(threading.local):
@@ -508,7 +504,7 @@ def around_passes(run) -> None:
 
         def run_backward(self, tensors, grad_tensors, keep_graph,
                          create_graph, inputs=(), *args, **kwargs):
-            _keeps.extend([None] * bool(keep_graph))
+            KEEPS.extend([None] * bool(keep_graph))
             around = current_pass()
             if around >= 0:
                 _begun.around.append(around)
@@ -523,7 +519,7 @@ def around_passes(run) -> None:
                 if around >= 0:
                     _begun.around.pop()
                 if keep_graph:
-                    _keeps.pop()
+                    KEEPS.pop()
 
     torch.autograd.Variable._execution_engine = Engine()
 

@@ -15,6 +15,7 @@ import enum
 import weakref
 
 import torch
+from torch import is_autocast_enabled
 
 from ...errors import Error
 from .switches import autocast
@@ -126,7 +127,7 @@ def gather(value, tensors: list, key: list) -> None:
 def gather_call(switches, args, kwargs) -> tuple[list, list]:
     """The tensors of a call, and what else it is."""
     tensors: list = []
-    key = [autocast(), switches]
+    key = [is_autocast_enabled() and autocast(), switches]
     for arg in args:
         gather(arg, tensors, key)
     if kwargs:

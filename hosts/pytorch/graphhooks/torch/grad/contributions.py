@@ -68,7 +68,8 @@ def _target(tensor, nodes):
 
 
 # Whose gradients are others than what they were given, in memory of their own.
-_MAKE_THEIRS = ("ReplayBackward", "EmbeddingBackward0", "MmBackward0",
+_EMBEDDING = "EmbeddingBackward0"
+_MAKE_THEIRS = ("ReplayBackward", _EMBEDDING, "MmBackward0",
                 "BmmBackward0", "ConvolutionBackward0",
                 "NativeDropoutBackward0", "NativeLayerNormBackward0")
 
@@ -84,7 +85,8 @@ def may_keep(tensor) -> bool:
     while waiting:
         node = waiting.pop()
         kind = type(node).__name__
-        if kind in _MAKE_THEIRS and not private.gives_sparse(node):
+        if kind in _MAKE_THEIRS and not (
+                kind == _EMBEDDING and private.gives_sparse(node)):
             continue  # a sparse one holds what an embedding was given
         if node is None or hasattr(node, "variable"):
             return True
@@ -368,16 +370,12 @@ class Others:
         self._pass = -1  # of autograd
         self._seen = 0  # who has come in it
 
-    def go(self, now: int) -> None:
-        """A graph is about to."""
-        self._see(self._GRAPH, now)
-
     def _come(self, gradients) -> None:
         if gradients[0] is not None:
-            self._see(self._OTHER, current_pass())
+            self.go(current_pass(), self._OTHER)
 
-    def _see(self, who: int, now: int) -> None:
-        """Tells once a pass."""
+    def go(self, now: int, who: int = _GRAPH) -> None:
+        """A graph is about to, or another has; tells once a pass."""
         before = self._seen if now == self._pass else 0
         self._pass, self._seen = now, before | who
         if self._seen == self._BOTH != before:

@@ -65,19 +65,22 @@ class Nothing:
 def prepare(segment, backward) -> list:
     """Makes what is in `.grad` now fit the graph that is about to run; returns
     that too as far as it is not in place: pairs, theirs and ours."""
-    segment.take_back(backward.home)
-    segment.owner.make_way(backward.serial, backward.flight[0])
+    if backward.home.take_back():
+        segment.note_taken_back(backward.home)
+    owner = segment.owner
+    if not owner.flights.may_run(backward.serial, backward.flight[0]):
+        owner.move_gradients_out()
     if segment.parameters.adds:
         if backward.own and backward.own[0].grad is None:
             segment.copy_out()
-        return prepare_to_add(backward, segment.owner.nothing)
+        return prepare_to_add(backward, owner.nothing)
     for p in backward.own:
         if p.grad is not None:  # so many microbatches were not expected
             break
     else:
         return []
     if segment.parameters.are_written():
-        segment.owner.move_gradients_out()
+        owner.move_gradients_out()
     return _foreign(backward)
 
 

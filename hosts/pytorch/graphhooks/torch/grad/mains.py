@@ -42,20 +42,24 @@ class Mains:
         return [*map(_Main, self._names)]
 
     def _take(self, mains) -> None:
-        self._words = Words(mains)
+        self.words = Words(mains)
         self._kinds = _kinds(mains)
         self._forms = _forms(mains)
 
     def are_others(self) -> bool:
         """Whether a `main_grad` is elsewhere, or has come, or gone."""
-        if self._words.is_same():
-            return bool(self._forms.tensors) and not self._forms.are_kept()
+        if self.words.is_same():
+            return not self.lie_still()
         now = self._now()
         if _kinds(now) != self._kinds \
                 or not _forms(now).are_those_of(self._forms):
             return True
         self._take(now)
         return False
+
+    def lie_still(self) -> bool:
+        """Of the same ones, whether they are where they were."""
+        return not self._forms.tensors or self._forms.are_kept()
 
 
 def _kinds(mains) -> list:

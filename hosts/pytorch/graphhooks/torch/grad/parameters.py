@@ -40,7 +40,7 @@ from ..base import private
 from ..base.private import has_hooks, will_run
 from ..base.tree import Unfit
 from ..guard.storage_addresses import held_at, is_trained, lent
-from ..guard.words import Words
+from ..guard.words import AtOnce, Words
 from . import asked
 from .away import putting
 from .contributions import Others, Shares
@@ -91,14 +91,15 @@ class Parameters:
         self.own: list = []  # the graph puts them in place
         # Those whose gradients come of a backward within the backward.
         self.nested: frozenset = frozenset()
-        self._handed: list = []  # of `returned`: where they are, and they
+        self.handed: list = []  # of `returned`: where they are, and they
         self._torn: list = []  # of `returned`: that got several in a call
         self._pieces = False  # the same of some of `own`
         # Those of which a call has several, in whatever passes.
         self.joined: set = set()
         self._hides = False  # an eager call has had passes within its own
         self.ends: tuple = ()  # by which autograd comes for `returned`
-        self._unheard: Words | None = None  # those without hooks
+        self.unheard: Words | None = None  # those without hooks
+        self._at_once = AtOnce()
         self.sample: tuple = ()  # one leaf, for autograd to come by
         self.behind: tuple = ()  # those and it, after the inputs
         self._node = None  # where its gradient would be added up
@@ -152,7 +153,7 @@ class Parameters:
         self.ends = tuple(_leaf(p) if p in nested else p
                           for p in self.returned)
         self.behind = self.ends + self.sample
-        self._handed = [(i, p) for i, p in enumerate(self.returned)
+        self.handed = [(i, p) for i, p in enumerate(self.returned)
                         if p in nested]
         self._torn = [p for p in self.returned if p in torn]
         self._pieces = not torn.isdisjoint(self.own)
@@ -165,7 +166,7 @@ class Parameters:
             # Those that no call has used have nothing of graphs.
             self.others = Others([nodes[p] for p in self.own
                                   if p in self._used], tell, self.put)
-        self._unheard = None
+        self.unheard = None
 
     def _is_gathered(self, p) -> bool:
         return self.gathered is not None and self.gathered.has(p)
@@ -233,12 +234,12 @@ class Parameters:
         """What autograd is given, with so many behind those of parameters:
         without what eager adds in a backward within the backward, which is
         added so, but for a pass that is asked for some gradients."""
-        if not self._handed or not private.is_of_all():
+        if not self.handed or not private.is_of_all():
             return results
         results = list(results)
         since = len(results) - behind - len(self.behind)
         found = {}
-        for i, p in self._handed:
+        for i, p in self.handed:
             if results[since + i] is not None:
                 found[p] = results[since + i].clone()
                 results[since + i] = None
@@ -308,13 +309,19 @@ class Parameters:
             self.others.stop()
         self._node = None
 
+    def are_plain(self) -> bool:
+        """No hook has come, and each `main_grad` is where it was: asked at
+        once, and where not, by have_hooks() and by `mains`."""
+        return self._at_once.are_same(self.unheard, self.mains.words) \
+            and self.mains.lie_still()
+
     def have_hooks(self) -> bool:
         """Whether one has come since the first recording."""
-        if self._unheard is not None and self._unheard.is_same():
+        if self.unheard is not None and self.unheard.is_same():
             return False
         if private.have_hooks(self.own) or private.have_hooks(self.put, 1):
             return True
-        self._unheard = Words([*(Unheard(p, 0) for p in self.own),
+        self.unheard = Words([*(Unheard(p, 0) for p in self.own),
                                *(Unheard(p, 1) for p in self.put)])
         return False
 

@@ -90,7 +90,7 @@ class Places:
         dicts = [d for module in modules for m in module.modules()
                  for d in registries_of(m)
                  if isinstance(d, dict)]
-        self._words = Words(map(_Registry, dicts))
+        self.words = Words(map(_Registry, dicts))
         self._held = [*_chain(d.values() for d in dicts)]
         tensors = [t for t in self._held if isinstance(t, torch.Tensor)
                    and t.layout == torch.strided]
@@ -104,12 +104,16 @@ class Places:
         """Whether they hold the same tensors, which are where they were, of
         the same kind and laid out as they were: ``.data`` may be set to a
         slice of itself."""
-        return self._words.is_same() and self._forms.are_kept() and (
+        return self.words.is_same() and self.lie_still()
+
+    def lie_still(self) -> bool:
+        """Of those that hold the same tensors, whether these are kept."""
+        return self._forms.are_kept() and (
             self._moving is None or self._moving.are_kept())
 
     def are_same(self) -> bool:
         """Whether they hold the same tensors, wherever these are by now."""
-        return self._words.is_same()
+        return self.words.is_same()
 
     def have_moved(self) -> bool:
         """Whether they hold the same tensors, which are elsewhere, and are
@@ -133,6 +137,8 @@ class Places:
 
 class Unknown:
     """Those of modules whose parameters their first call shows."""
+
+    words = None
 
     def are_kept(self) -> bool:
         return False

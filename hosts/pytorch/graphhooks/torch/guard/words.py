@@ -62,9 +62,12 @@ class Words:
         for each in many:
             for number in range(len(each)):
                 self._put(each, number, each.words(number), addresses)
-        self._count = len(addresses)
         values += [_word(address).value
                    for address in addresses[len(values):]]
+        self._compare(addresses, values)
+
+    def _compare(self, addresses, values) -> None:
+        self._count = len(addresses)
         self._values = (ctypes.c_uint64 * self._count)(*values)
         self._addresses = (ctypes.c_void_p * self._count)(*addresses)
         self._first_other = functools.partial(
@@ -110,6 +113,33 @@ class Words:
         if is_same:
             self._values[i] = value
         return is_same
+
+
+class AtOnce(Words):
+    """Some Words, of which one comparison asks, as others replace them."""
+
+    def __init__(self):
+        super().__init__(())
+        self._each: tuple | None = None
+
+    def are_same(self, *each) -> bool:
+        """All of these; None: of nothing that is known yet."""
+        if each == self._each and self._first_other() == self._count:
+            for words in self._others:
+                if not words.is_same():
+                    return False
+            return True
+        self._each = None
+        for words in each:
+            if words is None or not words.is_same():
+                return False
+        # What is there for who has just looked, as each of them has it.
+        whole = [words for words in each if not words._others]
+        self._others = [words for words in each if words._others]
+        self._compare([a for words in whole for a in words._addresses],
+                      [v for words in whole for v in words._values])
+        self._each = each  # and holds what is compared
+        return True
 
 
 def _is_same(thing, number) -> bool:

@@ -115,7 +115,8 @@ def _record(segment, instance, microbatch: int, grads) -> None:
     flight = owner.flights.of_backward(segment, instance)
     home = segment.parameters.home(flight[0])
     functions = contributions.functions(instance.live)
-    segment.take_back(home)
+    if home.take_back():
+        segment.note_taken_back(home)
     with closing(owner):
         instance.backward = _capture(segment, instance, microbatch, grads,
                                      Backward(home, flight))

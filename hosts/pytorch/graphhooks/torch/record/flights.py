@@ -52,15 +52,15 @@ class Flights:
             return True
         for slot in self._slots:
             instance = segment.instances.get((bank, slot))
-            if instance is not None and not self._may_come(instance):
+            if instance is None:
+                continue
+            flight, serial = instance.flight, instance.serial
+            if serial <= self._ran.get((slot, flight), 0):
+                return False
+            waiting = self._waiting.get(slot)
+            if waiting is not None and waiting.before(flight, serial):
                 return False
         return True
-
-    def _may_come(self, instance) -> bool:
-        slot, flight, serial = instance.slot, instance.flight, instance.serial
-        waiting = self._waiting.get(slot)
-        return serial > self._ran.get((slot, flight), 0) and not (
-            waiting and waiting.before(flight, serial))
 
     def ran(self, instance, microbatch: int) -> None:
         self.count += 1
@@ -81,16 +81,16 @@ class Flights:
         waiting = self._waiting.get(instance.slot)
         if waiting is None:
             return
-        waiting.remove(instance)
         backward = instance.backward
-        for other in waiting.before(backward.flight, backward.serial):
+        for other in waiting.before(backward.flight, backward.serial,
+                                    instance):
             other.spoiled = True
 
     def leaves(self, instance) -> None:
         """It goes back without its graph."""
         waiting = self._waiting.get(instance.slot)
         if waiting is not None:
-            waiting.remove(instance)
+            waiting.all.pop(instance, None)
 
     def end_step(self) -> None:
         self.clean = 0
@@ -109,7 +109,8 @@ class Flights:
             self.clean = serial
             return True
         for segment in self.segments:
-            if segment.parameters.are_written(serial, bank):
+            parameters = segment.parameters
+            if not parameters.adds and parameters.are_written(serial, bank):
                 return False
         self.clean, self._bank = serial, bank
         return True
@@ -120,32 +121,31 @@ class Waiting:
     the one was recorded, as a rule, that ran last."""
 
     def __init__(self):
-        self._all: dict = {}
+        self.all: dict = {}
         self._is_usual = True  # none of them waits for one that ran later
 
     def add(self, instance) -> None:
-        self._all.pop(instance, None)
-        if not self._all:
+        self.all.pop(instance, None)
+        if not self.all:
             self._is_usual = True
-        elif next(reversed(self._all)).backward.serial \
+        elif next(reversed(self.all)).backward.serial \
                 < instance.backward.serial:
             self._is_usual = False
-        self._all[instance] = True
+        self.all[instance] = True
 
-    def remove(self, instance) -> None:
-        self._all.pop(instance, None)
-
-    def before(self, flight, serial: int) -> list:
+    def before(self, flight, serial: int, instance=None) -> list:
         """Those that let go, before that recording was made, of memory that
-        it may use.  Who keeps a loss or the like may still go back."""
-        if not self._all:
+        it may use; the instance waits no longer.  Who keeps a loss or the like
+        may still go back."""
+        self.all.pop(instance, None)
+        if not self.all:
             return []
         if self._is_usual \
-                and next(reversed(self._all)).backward.serial > serial:
+                and next(reversed(self.all)).backward.serial > serial:
             return []
-        for instance in [i for i in self._all if not _is_alive(i)]:
-            del self._all[instance]
-        return [i for i in self._all
+        for instance in [i for i in self.all if not _is_alive(i)]:
+            del self.all[instance]
+        return [i for i in self.all
                 if i.flight == flight and i.backward.serial < serial]
 
 

@@ -20,7 +20,7 @@ import torch
 from ...errors import Error
 from ..base import private, tree
 from ..base.comparisons import are_alike, same_bits
-from ..base.private import keeps_graph
+from ..base.private import KEEPS
 from ..guard import flags
 from .again import run as once_more
 from .apart import Before
@@ -47,7 +47,7 @@ class Origin:
 
     def let_go(self, node, sums) -> None:
         """A backward has come by, and none comes again."""
-        if keeps_graph():
+        if KEEPS:
             sums.note_again(node)
         else:
             self.tensors = self.around = None

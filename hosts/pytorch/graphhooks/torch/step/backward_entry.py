@@ -46,10 +46,8 @@ class WayBack(Called):
         return any(node is not None and node() is not None
                    for node in (*nodes, *self.sums.again))
 
-    def take_back(self, home: Home) -> None:
-        """Whose tensors somebody has set others' memory into."""
-        if not home.take_back():
-            return
+    def note_taken_back(self, home: Home) -> None:
+        """It has other tensors now, which backwards are to name."""
         for instance in self.instances.values():
             backward = instance.backward
             if backward is not None and backward.home is home:
@@ -63,8 +61,8 @@ class WayBack(Called):
         for home in self.parameters.homes:
             if home.copy_out(sum(
                     i.backward is not None and i.backward.home is home
-                    for i in self.instances.values())):
-                self.take_back(home)
+                    for i in self.instances.values())) and home.take_back():
+                self.note_taken_back(home)
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
@@ -166,17 +164,11 @@ class WayBack(Called):
 
     def _replay_back(self, instance, microbatch: int, grads):
         grads = self.read(instance, grads)
-        if self.parameters.have_hooks():
-            raise Unserved(self.name, "a hook has come to a parameter between "
-                           "a forward and its backward, which puts gradients "
-                           "in place: register it before the forward", True)
-        if self.parameters.mains.are_others():
-            raise Unserved(self.name, "the main_grad of a parameter was set "
-                           "to another buffer between a forward and its "
-                           "backward, which adds to the old one: set it "
-                           "before the forward", True)
-        if self.sums.is_summing() and self.parameters.adds_up() \
-                or self.parameters.put and self.parameters.is_asked():
+        parameters = self.parameters
+        if not parameters.are_plain():
+            self._see_to_parameters()
+        if parameters.put and (parameters.is_asked() or self.sums.is_summing()
+                               and parameters.adds_up()):
             if self.owner.ranks.size == 1:
                 raise Unserved(self.name, *self.sums.why_apart())
             self.note_others()  # ranks that share graphs cannot part
@@ -217,6 +209,18 @@ class WayBack(Called):
         self.untold = backward.told
         return results if self.parameters.gathered is None \
             else self.parameters.gathered.take(results)
+
+    def _see_to_parameters(self) -> None:
+        """Not all is as it was."""
+        if self.parameters.have_hooks():
+            raise Unserved(self.name, "a hook has come to a parameter between "
+                           "a forward and its backward, which puts gradients "
+                           "in place: register it before the forward", True)
+        if self.parameters.mains.are_others():
+            raise Unserved(self.name, "the main_grad of a parameter was set "
+                           "to another buffer between a forward and its "
+                           "backward, which adds to the old one: set it "
+                           "before the forward", True)
 
     def tell(self) -> None:
         """Engines, at the end of a backward."""

@@ -84,6 +84,28 @@ def is_at_home(segment) -> bool:
     owner, parameters = segment.owner, segment.parameters
     if current_device() != owner.device:
         return count_device(segment)
+    places, mains = segment.places, parameters.mains
+    if not (segment.at_once.are_same(segment.quiet, places.words, mains.words,
+                                     parameters.unheard)
+            and places.lie_still() and mains.lie_still()) \
+            and not _is_at_home_by_each(segment):
+        return False
+    if owner.watch.suspects:
+        owner.watch.clear(segment)
+    if segment.is_parametrized and keeps_parametrized():
+        owner.count("parametrize")
+        return False
+    settings = segment.settings
+    if settings is None:
+        return True
+    if owner.things.is_due:
+        owner.things.look()
+    return settings.are_kept() or count_settings(segment, settings, "step")
+
+
+def _is_at_home_by_each(segment) -> bool:
+    """The same, of what is told apart once it is not all as it was."""
+    owner, parameters = segment.owner, segment.parameters
     if not segment.places.are_kept() and not segment.look_anew():
         owner.watch.suspect(segment)
         count_replaced(segment)
@@ -93,8 +115,7 @@ def is_at_home(segment) -> bool:
             segment.refuse("a parameter has got another shape or type; "
                            "detach and attach again")
         return False
-    if owner.watch.suspects:
-        owner.watch.clear(segment)
+    parameters = segment.parameters  # which may have been looked at anew
     if parameters.mains.are_others():
         owner.count("replaced", segment.name, "the main_grad of a "
                     "parameter is elsewhere than when it was recorded")
@@ -102,23 +123,11 @@ def is_at_home(segment) -> bool:
     if not segment.quiet.is_same() and are_heard(segment.hooks):
         owner.count("hooks", segment.name, segment.left_alone())
         return False
-    if keeps_parametrized() and segment.is_parametrized:
-        owner.count("parametrize")
-        return False
     if parameters.have_hooks():
         owner.count("hooks", segment.name, "a parameter whose gradient "
                     "the graph puts in place has got a hook")
         return False
-    return segment.settings is None or _are_settings_kept(segment)
-
-
-def _are_settings_kept(segment) -> bool:
-    """Whether what the graphs have read in Python is as it was."""
-    things = segment.owner.things
-    if things.is_due:
-        things.look()
-    return segment.settings.are_kept() \
-        or count_settings(segment, segment.settings, "step")
+    return True
 
 
 # ---- calls that none may, with gradients or without: each says no -----------

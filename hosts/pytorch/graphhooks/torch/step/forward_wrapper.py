@@ -72,10 +72,12 @@ class Site:
     def go(self, args, kwargs):
         """With what a graph would be given."""
         if self.position == 0:
-            reached = self.segment.following().reached
-            if reached.paths:
-                kwargs = reached.given(kwargs)
-            return self.segment.lead(self, args, kwargs)
+            segment = self.segment
+            chain = segment.chain if segment.evaluated is None \
+                else segment.following()
+            if chain.reached.paths:
+                kwargs = chain.reached.given(kwargs)
+            return segment.lead(self, args, kwargs)
         return self.segment.follow(self, args, kwargs)
 
     @property

@@ -80,9 +80,10 @@ class Replay(torch.autograd.Function):
         if grads[0] is None and not any(g is not None for g in grads):
             segment.leave_alone(instance)
             return (None,) * len(ctx.needs_input_grad)
-        results = segment.parameters.hand_over(
-            segment.backward(instance, microbatch, grads),
-            len(instance.again))
+        results = segment.backward(instance, microbatch, grads)
+        parameters = segment.parameters
+        if parameters.handed:
+            results = parameters.hand_over(results, len(instance.again))
         if segment.untold:
             segment.tell()
         origin.is_back = True

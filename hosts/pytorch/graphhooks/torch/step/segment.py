@@ -31,7 +31,7 @@ from ..grad import watchers
 from ..grad.parameters import Parameters
 from ..guard.storage_addresses import Places, places_of
 from ..guard.settings import Settings
-from ..guard.words import Empty, Words
+from ..guard.words import AtOnce, Empty, Words
 from ..record import checkpoint, forwards, recording, weights
 from ..record.outputs import is_under_way
 from ..record.split import Split
@@ -68,6 +68,7 @@ class Segment(WayBack):
                       for h in hooks_of(inner)]
         self.hooks += GLOBAL_HOOKS
         self.quiet = Words(map(Empty, self.hooks))  # while there are none
+        self.at_once = AtOnce()  # that, and what else is_at_home() asks
         self.settings: Settings | None = None  # what graphs read in Python
         self.state = None  # before the pass at hand, if it is recorded
         self.misfit: str | None = None  # of a call's packed arguments
@@ -376,9 +377,10 @@ class Segment(WayBack):
         signature = owner.banks.find(self, key, tensors, args, kwargs)
         if signature is None:
             return site.run(*args, **kwargs)
-        if not signature.warm or not self.chain.is_known(signature):
+        if not signature.warm or len(signature.calls) != len(self.sites) - 1:
             return self.learn(signature, site, tensors, args, kwargs)
-        if not owner.packed.have_tried(self):
+        if self.sites[0].given is not None \
+                and not owner.packed.have_tried(self):
             owner.packed.is_wanted = signature.bank.is_open
             owner.count("warmup")
             return site.run(*args, **kwargs)
@@ -392,7 +394,8 @@ class Segment(WayBack):
         if not owner.outputs.may_run(self):
             return site.run(*args, **kwargs)
         if signature.serial:
-            owner.make_way(signature.serial, bank.number)
+            if not owner.flights.may_run(signature.serial, bank.number):
+                owner.move_gradients_out()
         elif owner.offload.unsettled:
             owner.offload.settle()
         gathered = self.parameters.gathered

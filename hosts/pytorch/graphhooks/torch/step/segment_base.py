@@ -47,9 +47,7 @@ class Called(Planned):
         self._look = owner.look
         return owner.switches
 
-    def gather(self, switches, args, kwargs) -> tuple:
-        """The tensors of a call, and what else it is."""
-        return tree.gather_call(switches, args, kwargs)
+    gather = staticmethod(tree.gather_call)
 
     def give_up(self, signature, why: str) -> None:
         """A recording has failed: so may those of other banks, but those that
