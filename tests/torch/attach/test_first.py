@@ -107,6 +107,32 @@ def test_where_some_are_there_all_others_are_filled_for(pair, fills, grain):
     assert fills
 
 
+@GRAIN
+def test_layers_of_which_some_are_first(pair, grain):
+    """In one backward, by the word that is for all layers."""
+    def train(run):
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.zero()
+            for _ in range(count):
+                run.backward(1)
+                if i % 2:
+                    for p in run.model.layers[i % 3].parameters():
+                        p.grad = None
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=Plain, judge=False)
+
+
+@GRAIN
+def test_the_word_is_written_twice_a_step(pair, grain):
+    run = pair(lambda run: run.steps(COUNTS), grain=grain, make=Plain)
+    word = run.attached.nothing.first._word
+    run.steps([3])
+    before = word._version
+    run.steps([3])
+    assert word._version == before + 2
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("which", [0, 1, 4])
 def test_nothing_is_there_of_a_graph_that_did_not_run(pair, monkeypatch,

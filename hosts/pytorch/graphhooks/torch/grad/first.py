@@ -1,12 +1,14 @@
-"""A graph that adds gradients is told by a word on the device whether they are
+"""Graphs that add gradients are told by a word on the device whether they are
 a step's first.
 
 Its own kernel then writes them, and reads nothing of what was in their places:
 gradients of whole words, in the types that training uses.  To all others zeros
 have to be added (gradients.py).
 
-The word is written on the stream of the replay, and only when it becomes
-another.
+All graphs of an attach read one word, as they write gradients one after the
+other (write_streams.py).  It is written on the stream of the replay, and only
+when it becomes another: twice a step where all layers go back through one
+microbatch before they do through the next.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -28,12 +30,11 @@ _WORD = 16  # bytes, of which addresses and lengths are multiples
 
 
 class First:
-    """Of all graphs that add to the same places."""
+    """Of all graphs of an attach."""
 
     def __init__(self, owner, like):
         self._owner = owner
         self._word = torch.zeros(1, dtype=torch.int32, device=like.device)
-        owner.nothing.words.append(self._word)
         self._told: bool | None = None  # what is there, if that is known
         self._numbers = _NUMBERS if torch.cuda.get_device_capability(
             like.device)[0] >= 8 else {}

@@ -18,15 +18,13 @@ from ..guard.storage_addresses import address
 class Home:
     """Where graphs leave the gradients of parameters."""
 
-    __slots__ = ("gradients", "_memory", "_addresses", "serial", "bank",
-                 "first")
+    __slots__ = ("gradients", "_memory", "_addresses", "serial", "bank")
 
     def __init__(self, bank: int = 0):
         self.bank = bank
         self.gradients: dict = {}
         self._memory: dict = {}  # the same, in nobody else's hands
         self._addresses: list = []
-        self.first = None  # which tells its graphs that add (first.py)
         self.serial = 0  # which recording wrote those in its pool, from 1
 
     def put(self, found) -> None:

@@ -33,8 +33,7 @@ class Nothing:
 
     def __init__(self):
         self._zeros: dict = {}
-        # Which graphs read (first.py), until the last has run.
-        self.words: list = []
+        self.first = None  # which tells graphs that add (first.py)
 
     def pieces(self, gradients) -> tuple:
         """Of places of gradients, and the zeros that go there: two lists, for
@@ -99,7 +98,7 @@ def prepare_to_add(backward, nothing: Nothing) -> list:
     backward.is_due = bool(missing)
     is_first = len(missing) == len(backward.own)  # of a step
     if backward.taken:
-        backward.home.first.tell(is_first)
+        nothing.first.tell(is_first)
     if is_first:
         if backward.zeros is None:
             backward.zeros = nothing.pieces(_places(

@@ -134,8 +134,8 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
     owner = segment.owner
     home = found.home
     places = segment.parameters.places_to_add(home)  # not in a pool
-    if places and home.first is None:
-        home.first = First(owner, next(iter(places.values())))
+    if places and owner.nothing.first is None:
+        owner.nothing.first = First(owner, next(iter(places.values())))
     grads = chained.told_apart(grads)
     with prepared(owner, found.flight):
         action = segment.enter(1, grads, microbatch, found.flight[0],
@@ -227,7 +227,7 @@ def _differentiate(segment, instance, grads, found, places):
     parameters = segment.parameters
     segment.settle()
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
-                      found.home.first)
+                      segment.owner.nothing.first)
     puts: set = set()
     try:
         with _strided(parameters, instance), \
