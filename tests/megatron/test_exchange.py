@@ -31,7 +31,7 @@ def is_own(case: str) -> bool:
 
 
 @pytest.mark.parametrize("cases, size, count", [
-    ("exchange", 2, 12), ("exchange, overlap", 2, 7),
+    ("exchange", 2, 12), ("exchange, overlap", 2, 8),
     ("exchange, four", 4, 7)])
 def test_bits_are_those_of_megatrons_own(tmp_path, cases, size, count,
                                          most):  # noqa: F811

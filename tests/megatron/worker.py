@@ -517,7 +517,7 @@ CASES = {
         "exchange, a capacity": lambda: exchanged(
             "copy", EXPERTS, "padded", "attn,moe_router"),
         "exchange, dropped": lambda: exchanged(
-            "copy", EXPERTS, "moe", "attn,moe_router",
+            "copy", EXPERTS, "moe", "moe_router",
             moe_expert_capacity_factor=0.5),
         **{f"exchange, captured, {granularity}": lambda granularity=granularity:
            trained(EXPERTS, "padded", "", attach={
@@ -544,7 +544,8 @@ CASES = {
     "exchange, overlap": {
         **{f"exchange, overlap, {scope}": lambda scope=scope: exchanged(
             "copy", EXPERTS, "moe", scope, **OVERLAP)
-           for scope in ("attn", "attn,moe_router", EXCHANGING)},
+           for scope in ("attn", "attn,moe_router",
+                         "moe_router,moe_preprocess", EXCHANGING)},
         "exchange, overlap of shared experts": lambda: exchanged(
             "copy", EXPERTS, "shared", EXCHANGING, **OVERLAP),
         "exchange, overlap, delayed weights": lambda: exchanged(
