@@ -114,6 +114,14 @@ if [ "$driver" = soft ]; then
     ok $held "1% of a device with 4,000,000 bytes are 40,000"
     [ $held -eq 0 ] || diag "$(head -n 3 "$scratch/err")"
     empty "$(exceeds 40000)" "and they are kept"
+    for limit in 0% 101% 9999999999999999999 5M; do
+        # shellcheck disable=SC2086 # words
+        GRAPHHOOKS_MEMORY_LIMIT=$limit "$builddir/gh-engine" $small --pp 2 \
+            > "$scratch/out" 2> "$scratch/err"
+        [ $? -eq 2 ] &&
+            grep -q "GRAPHHOOKS_MEMORY_LIMIT is \"$limit\"" "$scratch/err"
+        ok $? "stages refuse $limit, as one stage does"
+    done
 fi
 
 done_testing

@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    LIMIT_DIGITS = 18 /* the most that the library takes */
+};
+
 /* A hidden state in which all lengths have room. */
 static size_t block_of(const struct trainer *trainer)
 {
@@ -70,11 +74,12 @@ static uint64_t limit_of(const struct trainer *trainer)
     char *end;
     uint64_t limit;
 
-    if (text == NULL || text[0] < '0' || text[0] > '9') {
+    if (text == NULL || text[0] < '0' || text[0] > '9' ||
+        strlen(text) > LIMIT_DIGITS) {
         return 0;
     }
     limit = strtoull(text, &end, 10);
-    if (strcmp(end, "%") == 0) {
+    if (strcmp(end, "%") == 0 && limit <= 100) {
         DEVICE_CALL(trainer->dev, cuMemGetInfo, &free_bytes, &total);
         return total / 100 * limit;
     }
