@@ -550,6 +550,8 @@ empty "$bad" "a capture that fails on a stage: the bits of one stage"
 trains GRAPHHOOKS_MAX_SLOTS=1 GRAPHHOOKS_LOG=off -- --layers 4 --pp 4
 [ $? -eq 0 ] && [ "$(numbers)" = "$alone" ] && [ "$(value busy)" -gt 0 ]
 ok $? "microbatches for which there is no slot run eagerly"
+is "$(value landing_bytes)" "$(list landing_slot_bytes)" \
+    "and nothing is received in places of theirs"
 
 # Where the engine's own capture fails, nothing else runs the pass.
 bad=

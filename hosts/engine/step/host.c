@@ -474,11 +474,17 @@ static int make_sets(struct host *host, int chunk, int n)
     return 0;
 }
 
+int host_most_slots(void)
+{
+    const char *limit = getenv("GRAPHHOOKS_MAX_SLOTS");
+
+    return limit != NULL ? atoi(limit) : MAX_SLOTS;
+}
+
 /* The largest number of a set of a chunk that the step uses. */
 static int sets_of_step(const struct host *host, int chunk)
 {
-    const char *limit = getenv("GRAPHHOOKS_MAX_SLOTS");
-    const int most = limit != NULL ? atoi(limit) : MAX_SLOTS;
+    const int most = host_most_slots();
     const int n = host->in_flight[chunk];
 
     return n < most ? n : most;

@@ -100,6 +100,9 @@ int host_end_step(struct host *host);
  * then, and resumes it.  Called after a backward, and after a step. */
 int host_rest(struct host *host, bool step_ended);
 
+/* How many slots a session has at most: GRAPHHOOKS_MAX_SLOTS. */
+int host_most_slots(void);
+
 /* How many slots of a chunk are in use, and the device memory of their sets. */
 uint32_t host_slots_used(const struct host *host, int chunk);
 uint64_t host_slot_bytes(const struct host *host, int chunk);

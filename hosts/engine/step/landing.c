@@ -8,6 +8,7 @@
  */
 #include "step/landing.h"
 
+#include "step/host.h"
 #include "step/pipeline_schedule.h"
 
 #include <stdlib.h>
@@ -111,7 +112,7 @@ uint64_t landing_fit(struct trainer *trainer)
         return 0;
     }
     pipeline_slots(trainer->options, slots);
-    for (uint32_t i = 0; i < MAX_SLOTS; i++) {
+    for (int i = 0; i < MAX_SLOTS && i < host_most_slots(); i++) {
         for (int c = 0; c < trainer->n_chunks; c++) {
             struct chunk *chunk = &trainer->chunks[c];
             const size_t bytes = most_of_slot(trainer, &chunk->model);
@@ -119,7 +120,7 @@ uint64_t landing_fit(struct trainer *trainer)
             if (i == 0) {
                 chunk->landing.n = 0;
             }
-            if (i < slots[c] && i == chunk->landing.n &&
+            if ((uint32_t)i < slots[c] && (uint32_t)i == chunk->landing.n &&
                 (limit == 0 || bytes < left)) {
                 chunk->landing.n++;
                 left -= limit == 0 ? 0 : bytes;
