@@ -145,6 +145,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/record/outputs.py \
 	hosts/pytorch/graphhooks/torch/record/flights.py \
 	hosts/pytorch/graphhooks/torch/record/forwards.py \
+	hosts/pytorch/graphhooks/torch/record/heard.py \
 	hosts/pytorch/graphhooks/torch/record/instance.py \
 	hosts/pytorch/graphhooks/torch/record/instead.py \
 	hosts/pytorch/graphhooks/torch/record/session_owner.py \

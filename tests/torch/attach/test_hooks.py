@@ -12,7 +12,7 @@ import types
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
-                    WIDTH, Block, Model, nn, torch)
+                    WIDTH, Block, Model, Normed, nn, torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -352,6 +352,262 @@ def test_gradients_of_hidden_states_are_kept(pair, grain, apart):
 
     pair(train, grain=grain, model=Retains, apart=apart,
          replays=None if apart else True)
+
+
+class Heard(Model):
+    """Somebody listens between its layers, or after them, in some passes."""
+
+    between = after = None
+
+    def run_layers(self, x):
+        states = []
+        for layer in self.layers:
+            x = layer(x)
+            if self.between is not None:
+                self.between(x)
+            states.append(x)
+        if self.after is not None:
+            self.after(states)
+        return x
+
+
+class Dropping(Block):
+    def __init__(self):
+        super().__init__(0.1)
+
+
+def scaling(run):
+    def hook(grad):
+        run.note(grad.clone())
+        return grad * 0.5
+
+    return hook
+
+
+def between(run):
+    run.model.between = lambda x: x.register_hook(scaling(run))
+
+
+def after(run):
+    run.model.after = lambda states: [x.register_hook(scaling(run))
+                                      for x in states]
+
+
+def twice(run):
+    """And one that goes again."""
+    def listen(states):
+        for x in states:
+            x.register_hook(scaling(run)).remove()
+            x.register_hook(scaling(run))
+            x.register_hook(scaling(run))
+
+    run.model.after = listen
+
+
+def at_the_first(run):
+    run.model.between = lambda x: run.model.after is None and (
+        x.register_hook(scaling(run)), setattr(run.model, "after", id))
+
+
+def together(run):
+    """One of torch's that waits for all of them."""
+    def see(grads):
+        for grad in grads:
+            run.note(grad)
+
+    run.model.after = lambda states: \
+        torch.autograd.graph.register_multi_grad_hook(states, see)
+
+
+def in_forward_hooks(run):
+    return [layer.register_forward_hook(
+        lambda m, args, out: (out.register_hook(scaling(run)), None)[1])
+        for layer in run.model.layers]
+
+
+def in_pre_hooks(run):
+    return [layer.register_forward_pre_hook(
+        lambda m, args: (args[0].register_hook(scaling(run)), None)[1])
+        for layer in run.model.layers]
+
+
+def of_outputs(run):
+    return [layer.register_forward_hook(lambda m, args, out: out * 0.5)
+            for layer in run.model.layers]
+
+
+def of_backwards(run):
+    def see(m, of_inputs, of_outputs):
+        for grad in (*of_inputs, *of_outputs):
+            run.note(grad.clone())
+
+    return [layer.register_full_backward_hook(see)
+            for layer in run.model.layers]
+
+
+def before_backwards(run):
+    return [layer.register_full_backward_pre_hook(
+        lambda m, of_outputs: (of_outputs[0] * 0.5,))
+        for layer in run.model.layers]
+
+
+def listen_in(run, hook, count=2, listening=2, **how) -> None:
+    """A step, of whose microbatches the first ones have hooks."""
+    run.zero()
+    handles = hook(run) or []
+    run.backward(listening, **how)
+    run.model.between = run.model.after = None
+    for handle in handles:
+        handle.remove()
+    run.backward(count - listening)
+    run.optimizer.step()
+
+
+BEGINNING = [between, after, twice, at_the_first, together, in_forward_hooks,
+             in_pre_hooks, of_outputs, of_backwards, before_backwards]
+
+
+@pytest.mark.parametrize("make, count, listening, in_flight", [
+    (Block, 2, 2, 1), (Block, 2, 2, 2), (Block, 3, 1, 1)])
+@pytest.mark.parametrize("hook", BEGINNING)
+def test_hooks_between_layers_that_begin_later(pair, make, count, listening,
+                                               in_flight, hook):
+    """A chunk keeps these gradients to itself, so layers run once more."""
+    def train(run):
+        run.steps([2, 2])
+        for _ in range(2):
+            listen_in(run, hook, count, listening, in_flight=in_flight)
+            before = run.attached and run.attached.stats()["replays"]
+            run.steps([2, 2])
+            if run.attached is not None:
+                assert run.attached.stats()["replays"] - before == 2 * 2 * 2
+
+    run = pair(train, grain="chunk", make=make, model=Heard, verify="off",
+               eager=None)
+    assert "a hook" in run.attached.explain()
+    assert run.attached.stats()["eager_calls"]["backward"] >= 2
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_prehook"])
+def test_hooks_of_nodes_between_layers_are_not_called(pair, register):
+    """One node stands for all of them, and has no gradient there."""
+    def train(run):
+        run.steps([2, 2])
+        run.model.between = lambda x: getattr(x.grad_fn, register)(
+            lambda *given: given[-1][0].clone() is None or None)
+        run.steps([2, 1])
+        run.model.between = None
+        run.steps([2])
+
+    run = pair(train, grain="chunk", model=Heard)
+    assert "was not called, as one node" in run.attached.explain()
+
+
+@pytest.mark.parametrize("hook", [between, after, of_outputs])
+def test_hooks_that_begin_later_and_stay_part_a_chunk(pair, hook):
+    def train(run):
+        run.steps([2, 2])
+        hook(run)
+        run.steps([2, 2, 2, 2, 2, 2])
+
+    pair(train, grain="chunk", model=Heard, eager=None, verify="always",
+         apart="a hook")
+
+
+def test_gradients_that_are_kept_between_layers_later(pair):
+    def train(run):
+        run.steps([2, 2])
+        for _ in range(2):
+            run.zero()
+            for _ in range(3):
+                kept: list = []
+                run.model.after = lambda states: [
+                    (x.retain_grad(), kept.append(x)) for x in states]
+                loss = run.loss() + sum(x.square().mean() for x in kept)
+                loss.backward()
+                for x in kept:
+                    run.note(x.grad)
+            run.model.after = x = None
+            run.optimizer.step()
+            run.steps([1, 1])
+
+    pair(train, grain="chunk", make=Dropping, model=Heard, eager=None)
+
+
+def test_both_at_once_and_a_second_backward(pair):
+    """What comes from outside is part of it, and .grad adds up."""
+    def train(run):
+        run.steps([2, 2])
+        run.zero()
+        kept: list = []
+        run.model.after = lambda states: [
+            (x.register_hook(scaling(run)), x.retain_grad(), kept.append(x))
+            for x in states]
+        loss = run.loss() + sum(x.square().mean() for x in kept)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        for x in kept:
+            run.note(x.grad)
+        run.optimizer.step()
+
+    pair(train, grain="chunk", make=Dropping, model=Heard, eager=None,
+         refused="a second backward")
+
+
+class Shows(Block):
+    """Besides, what its output is made from, and what nobody needs."""
+
+    def forward(self, x):
+        mixed = self.attn(self.norm1(x))
+        x = x + mixed
+        return x + self.mlp(self.norm2(x)), mixed, x.square().mean(-1)
+
+
+class Watched(Model):
+    listen = None
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x, *more = layer(x)
+            if self.listen is not None:
+                self.listen([x, *more])
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("since", [0, 2])
+@pytest.mark.parametrize("stays", [False, True])
+def test_hooks_of_several_outputs(pair, grain, since, stays):
+    """Those that nobody needs have no gradient, eagerly as with graphs."""
+    def train(run):
+        run.steps([2, 2][:since])
+        for _ in range(6 if stays else 1):
+            run.model.listen = lambda outputs: [
+                o.register_hook(scaling(run)) for o in outputs]
+            run.step(2)
+        run.model.listen = None
+        run.steps([2, 2, 2, 2])
+
+    pair(train, grain=grain, make=Shows, model=Watched, judge=False)
+
+
+def test_gradients_of_several_outputs_are_kept(pair):
+    def train(run):
+        for i in range(6):
+            kept: list = []
+            run.zero()
+            run.model.listen = lambda outputs: [
+                (o.retain_grad(), kept.append(o)) for o in outputs] \
+                if i % 3 == 2 else None
+            run.loss().backward()
+            for o in kept:
+                if o.grad is not None:
+                    run.note(o.grad)
+            run.model.listen = o = None
+            run.optimizer.step()
+
+    run = pair(train, make=Shows, model=Watched, eager=["backward"])
+    assert "others are made from" in run.attached.explain()
 
 
 # ---- of modules ------------------------------------------------------------

@@ -114,6 +114,29 @@ def _hooks_are_seen() -> bool:
         and private.have_hooks([other]) and any(private.hooks_of(module))
 
 
+def _hooks_of_outputs_are_told() -> bool:
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    found: list = []
+    private.tell_of_hooks(Same, lambda node, out: found.append(
+        (node is out.grad_fn, private.tensor_hooks(out))) or len(found) > 1,
+        lambda node, hook: hook)
+    called: list = []
+    outs = [Same.apply(_leaf()) for _ in range(2)]
+    for out in outs:
+        out.register_hook(called.append)
+        out.sum().backward()
+    return len(called) == 1 and found == [
+        (True, private.tensor_hooks(out)) for out in outs]
+
+
 def _writes_are_counted() -> bool:
     tensor = _leaf().detach()
     before = private.version(tensor)
@@ -144,6 +167,7 @@ RELIED_ON = {
     "who holds a node of autograd's": _engines_are_told_from_losses,
     "what is kept with a node of autograd's": _nodes_that_are_kept_are_known,
     "where hooks are kept": _hooks_are_seen,
+    "whose output somebody listens to": _hooks_of_outputs_are_told,
     "how often a tensor was written": _writes_are_counted,
     "what a pass of autograd tells of itself": _passes_are_told,
 }

@@ -263,8 +263,12 @@ def check_of_forms(tensors):
                   dynamic_dims_strides=[[*t.stride()] for t in tensors]).check
 
 
+# Of a tensor: on its gradient.
+tensor_hooks = operator.attrgetter("_backward_hooks")
+
+
 def has_tensor_hooks(tensor) -> bool:
-    return bool(tensor._backward_hooks)
+    return bool(tensor_hooks(tensor))
 
 
 # Of a leaf: on its gradient, and for when that has been added up.
@@ -611,6 +615,25 @@ def tell_of_outputs(function, metadata) -> None:
     """Nodes of a function in Python say this of their outputs, as torch's own
     nodes do."""
     function._backward_cls._input_metadata = property(metadata)
+
+
+def tell_of_hooks(function, listen, listen_to_node) -> None:
+    """listen(node, output) hears of the first hook on the gradient of an
+    output of a function in Python; autograd does where that says no.  Hooks of
+    its nodes are what listen_to_node(node, hook) makes of them."""
+    node = function._backward_cls
+    register = node._register_hook_dict
+    of_node = {name: getattr(node, name)
+               for name in ("register_hook", "register_prehook")}
+
+    def ask(ctx, tensor):
+        if not listen(ctx, tensor):
+            register(ctx, tensor)
+
+    node._register_hook_dict = ask
+    for name, put in of_node.items():
+        setattr(node, name, lambda ctx, hook, put=put:
+                put(ctx, listen_to_node(ctx, hook)))
 
 
 # ---- what stands in for a module's forward ---------------------------------

@@ -66,6 +66,9 @@ class Evaluated(Called):
     def why_unfit(self, tensors) -> str | None:
         return recording.why_not(self, tensors)
 
+    def part(self, why: str) -> None:
+        self.refuse(why)
+
     def refuse(self, why: str) -> None:
         self.refused = why
         self.owner.count("refused", self.name, why)

@@ -57,6 +57,9 @@ def record(segment, signature, read, tensors, args,
     instance.outputs = [o.detach() for o in instance.live]
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
+    if len(instance.live) > 1 and segment.parameters.gathered is None:
+        instance.inner = [i for i, edges in enumerate(contributions.uses(
+            instance.live, instance.live)) if edges]
     outputs.note(segment, instance, before.attributes)
     instance.holds = outputs.held(instance)
     key = signature.bank.number, instance.slot

@@ -21,6 +21,7 @@ class Instance:
                  "attributes", "groups", "came", "signature", "pool", "given",
                  "left", "looks", "apart", "kept", "work", "weights",
                  "later", "storages", "holds", "fixed", "written", "buffers",
+                 "inner",
                  "__weakref__")
 
     def __init__(self, signature=None):
@@ -41,6 +42,7 @@ class Instance:
         self.outputs = ()  # the same without
         self.shape = []  # the form of each module's result
         self.constant = ()  # the outputs that need no gradient
+        self.inner = ()  # those that others are made from
         self.uses = ()  # edges to inputs that are used elsewhere too
         self.unused = ()  # inputs, or weights behind, to which nothing comes
         self.again = ()  # those inputs, one time less than they are used

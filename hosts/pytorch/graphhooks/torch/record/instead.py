@@ -25,6 +25,7 @@ from ..guard import flags
 from .again import run as once_more
 from .apart import Before
 from .backwards import take_grads
+from .heard import calling
 from .instance import Instance
 from .recording import note_uses
 
@@ -33,7 +34,8 @@ class Origin:
     """What a forward was of."""
 
     __slots__ = ("tensors", "version", "numbers", "around", "count",
-                 "written", "is_back", "is_eager", "__weakref__")
+                 "written", "is_back", "is_eager", "outputs", "hooks",
+                 "is_heard", "retained", "__weakref__")
 
     def __init__(self, tensors, version: int, numbers, around):
         self.tensors = tensors  # that it was given; None: let go
@@ -44,6 +46,10 @@ class Origin:
         self.written = False  # the last result of these, by the caller
         self.is_back = False  # a backward has come, which frees the slot
         self.is_eager = False  # and it was no graph
+        self.outputs = ()  # weakly, where others are made from some
+        self.hooks = None  # of their gradients, by output (heard.py)
+        self.is_heard = False  # and the backward at hand is to call some
+        self.retained = None  # what it has left in .grad of outputs
 
     def let_go(self, node, sums) -> None:
         """A backward has come by, and none comes again."""
@@ -110,8 +116,9 @@ def run(segment, origin, instance, microbatch: int, grads, why, late=False):
                           instance.flight[0])
         try:
             owner.writes.order()
-            results = (_derive if derived else _go_back)(segment, again,
-                                                         instance, grads)
+            with calling(origin, instance.inner, again.live):
+                results = (_derive if derived else _go_back)(
+                    segment, again, instance, grads)
         except BaseException:
             if is_open:
                 owner.cancel(None)

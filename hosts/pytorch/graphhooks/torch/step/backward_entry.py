@@ -15,12 +15,13 @@ from ..grad import chained, gradients, strides
 from ..grad.gradient_buffers import Home
 from ..grad.parameters import Parameters
 from ..grad.sums import Sums
-from ..record import backwards, instead
+from ..record import backwards, heard, instead
 from ..record.instance import Instance
 from .segment_base import Called
 
 _ALONE = "runs eagerly in backwards that are asked for some gradients alone"
 _MOST_SLOTS = 64  # that max_slots takes
+_PATIENCE = 3  # steps in a row in which passes have no use of a graph
 _REPLAYED = _abi.GH_ACTION_REPLAYED
 
 
@@ -35,6 +36,7 @@ class WayBack(Called):
         self.unfinished = False  # a backward is still to be recorded
         self.untold = ()  # parameters of which engines are to be told
         self.busy = -1, 0  # the last step with too few slots, and microbatches
+        self.useless = 0, -2  # steps from, to: graphs have run for nothing
 
     def has_begun(self) -> bool:
         """Whether a call has shown something of its parameters."""
@@ -122,6 +124,19 @@ class WayBack(Called):
         instance.apart = None
         return backwards.begin(self, instance, microbatch, grads)
 
+    def part(self, why: str) -> None:
+        """A graph has run for a pass that it does not serve.  Where that is
+        the rule, layers of a chunk get graphs of their own."""
+        step = self.owner.steps
+        since, last = self.useless
+        since = since if step <= last + 1 else step
+        self.useless = since, step
+        if self.refused is not None or step - since + 1 < _PATIENCE:
+            return
+        if len(self.sites) > 1:
+            self.broken = why
+        self.refuse(why)
+
     def note_others(self) -> None:
         self.owner.count("elsewhere")
         step, needed = self.busy
@@ -148,10 +163,15 @@ class WayBack(Called):
     def run_back(self, instance, microbatch: int, grads):
         """Replays an instance's backward; the first time records it."""
         try:
-            if instance.origin.count is not None:
+            origin = instance.origin
+            if origin.count is not None:
                 instance.apart = None
                 raise Unserved(self.name, "its graph has run for all of its "
-                               "modules, and counts for some")
+                               "modules, and counts for some", True)
+            if origin.is_heard:
+                instance.apart = None
+                self.part(heard.WHY)
+                raise Unserved(self.name, heard.WHY, True)
             if instance.apart is not None:
                 return self.owner.verify.backward(self, instance, microbatch,
                                                   grads)

@@ -27,6 +27,8 @@ from .reached_inputs import ReachedInputs
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
 _DRAWN = "random numbers are drawn between its modules, which draw some too"
+_OTHERWISE = ("is called otherwise than when it was recorded, with other "
+              "tensors or arguments")
 _GIVEN_OTHER = "what its first module is given was changed in place before"
 _PATIENCE = 8  # passes that end early, before that counts as the rule
 
@@ -286,9 +288,6 @@ class Chain:
         if self._versions != [version_of(t) for t in self._before]:
             return (f"what goes into {site.name} was changed in place on its "
                     "way")
-        if any(map(_is_listened_to, self._before)):
-            return (f"what goes into {site.name} has a hook on its gradient, "
-                    "or retains it")
         why = self._why_not(site)
         return None if why is None else f"{site.name} {why}"
 
@@ -323,6 +322,9 @@ class Chain:
 
     def _look(self, site, args, kwargs):
         why = self._why_other(site)
+        if why is None and any(map(_is_listened_to, self._before)):
+            why = (f"what goes into {site.name} has a hook on its gradient, "
+                   "or retains it")
         behind = site.position + 1
         if site.position != len(self._watched) + 1:
             self._break(f"{site.name} is not called after the one before it")
@@ -466,18 +468,28 @@ class Chain:
         """The graph has run for the modules so far, and is not to count for
         those to come."""
         segment, instance = self.segment, self._instance
-        why += ", and the graph has run already: granularity layer allows that"
         so_far = self._position + 1
         written = self._versions != [version_of(t) for t in self._before]
         self.stop()
+        # What those to come have left, they would leave again.
         if segment.owner.ranks.size > 1 or any(
                 p >= so_far for p in self._leave_traces):
-            raise Error(why)  # what these have left, they would leave again
+            raise Error(f"{why}, and the graph has run already: granularity "
+                        "layer allows that")
         if instance.origin is not None:
             instance.apart = None
             instance.origin.count = so_far
             instance.origin.written = written
-        segment.refuse(why)
+        listens = why.endswith(_OTHERWISE) and private.are_heard(
+            [h for s in segment.sites[so_far - 1:so_far + 1]
+             for h in private.hooks_of(s.module)])
+        why += ", and the graph has run already"
+        if listens:  # which may be gone in the next pass
+            why += ", by a hook of a layer"
+            segment.owner.say(segment.name, why)
+            segment.part(why)
+        else:
+            segment.refuse(f"{why}: granularity layer allows that")
         return site.run(*args, **kwargs)
 
     def _follow_eagerly(self, site, args, kwargs):
@@ -510,9 +522,7 @@ class Chain:
         else:
             is_same = tree.matches(self.signature.calls[i], (args, kwargs),
                                    (self._before, self._tensors))
-        return None if is_same else (
-            f"{site.name} is called otherwise than when it was recorded, with "
-            "other tensors or arguments")
+        return None if is_same else f"{site.name} {_OTHERWISE}"
 
 
 def _modes() -> tuple:

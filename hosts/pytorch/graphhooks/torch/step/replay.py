@@ -13,11 +13,13 @@ import torch
 from torch import is_grad_enabled
 
 from ...errors import Error
-from ..base.private import call_at_once, is_batched, tell_of_outputs
+from ..base.private import (call_at_once, is_batched, tell_of_hooks,
+                            tell_of_outputs)
 from ..base.tree import Unserved
 from ..grad.contributions import may_keep
 from ..grad.strides import copy_of
 from ..record import instead
+from ..record.heard import hear, listen, listen_to_node
 from ..record.instead import Origin
 
 LATE = ("its backward comes after the step of its forward has ended, by a "
@@ -60,6 +62,8 @@ class Replay(torch.autograd.Function):
             origin.let_go(ctx, segment.sums)
             return (None, *found) if found is not None else _instead(
                 ctx, grads, "its weights' gradients have no graph")
+        if instance.inner or origin.hooks is not None:
+            grads = hear(instance, origin, grads)
         node = instance.node
         if step != segment.owner.steps or node is None or node() is not ctx:
             return _instead(ctx, grads, _why_late(segment, step))
@@ -105,6 +109,7 @@ def _metadata(ctx) -> list:
 
 
 tell_of_outputs(Replay, _metadata)
+tell_of_hooks(Replay, listen, listen_to_node)
 call_at_once(Replay)
 
 
@@ -165,6 +170,8 @@ def replay(segment, instance, microbatch: int, tensors):
                     segment.around)
     outputs = _apply((segment, instance, microbatch, owner.steps,
                       _kept(segment, tensors), origin), *inputs)
+    if instance.inner:
+        origin.outputs = [*map(weakref.ref, outputs)]
     if segment.split is not None:
         segment.split.hold(origin, outputs)
     return outputs
