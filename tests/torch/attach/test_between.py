@@ -220,7 +220,12 @@ def test_a_pass_that_finds_no_slot_tells_a_graph_nothing(pair):
          refused="is called otherwise than when it was recorded")
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+# Nobody can take a number back that was drawn between two layers, or run one
+# once more on what is not there any more.
+IN_VAIN = [NoGrad, Lends, Decays, Draws, Seeds]
+
+
+@pytest.mark.parametrize("change", IN_VAIN, ids=lambda c: c.__name__)
 def test_what_begins_when_the_graph_has_run_is_refused(runs, change):
     later = type("Later", (change,), {"later": True})
     run = runs(grain="chunk", model=later, make=Gated)
@@ -242,6 +247,39 @@ def test_what_begins_when_the_graph_has_run_leaves_the_rest_eager(pair,
     pair(lambda r: r.steps(COUNTS), grain="chunk", model=later, make=Still,
          eager=None, refused=None if change in (Draws, Seeds)
          else re.escape(LATER[change]))
+
+
+class Norms(Gated):
+    """Writes buffers besides."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x, bias=0.0):
+        x = self.norm(x.transpose(1, 2)).transpose(1, 2)
+        return super().forward(x, bias)
+
+
+@pytest.mark.parametrize("make, change", [
+    (make, change) for make in (Gated, Norms) for change in CHANGES
+    if change not in IN_VAIN and (
+        make is Gated or change not in (Fills, FillsAhead))])
+def test_what_the_graph_has_drawn_and_written_is_taken_back(pair, make,
+                                                            change):
+    """For the layers that are still to come."""
+    later = type("Later", (change,), {"later": True})
+    pair(lambda r: r.steps(COUNTS), grain="chunk", model=later, make=make,
+         eager=None, refused=re.escape(LATER[change]))
+
+
+@pytest.mark.parametrize("change", [Fills, FillsAhead])
+def test_what_is_written_on_the_way_is_not_taken_back(runs, change):
+    later = type("Later", (change,), {"later": True})
+    run = runs(grain="chunk", model=later, make=Norms)
+    run.steps(COUNTS[:2])
+    with pytest.raises(Error, match="are written before its call"):
+        run.steps(COUNTS[2:])
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)

@@ -468,7 +468,7 @@ BEGINNING = [between, after, twice, at_the_first, together, in_forward_hooks,
 
 
 @pytest.mark.parametrize("make, count, listening, in_flight", [
-    (Block, 2, 2, 1), (Block, 2, 2, 2), (Block, 3, 1, 1)])
+    (Block, 2, 2, 2), (Dropping, 3, 1, 1), (Normed, 2, 2, 1)])
 @pytest.mark.parametrize("hook", BEGINNING)
 def test_hooks_between_layers_that_begin_later(pair, make, count, listening,
                                                in_flight, hook):

@@ -140,6 +140,25 @@ def run(segment, origin, instance, microbatch: int, grads, why, late=False):
     return results
 
 
+def take_back(segment, instance, count: int) -> bool:
+    """Whether random numbers and buffers are as so many modules of a pass
+    leave them, and not as all do for which a graph has run."""
+    origin = instance.origin
+    if origin is None or segment.writes and not instance.buffers:
+        return False
+    if origin.numbers is not None:
+        segment.owner.captures.put_numbers(origin.numbers)
+    for buffer, found in instance.buffers:
+        buffer.data.copy_(found)
+    try:
+        once_more(segment, instance, [
+            t.detach().requires_grad_(t.requires_grad)
+            for t in origin.tensors], origin.around, None, count)
+    except tree.Unfit:
+        return False
+    return True
+
+
 def _forward(segment, instance, origin, derived: bool, why,
              late: bool) -> Instance:
     """Once more, without a trace."""

@@ -23,6 +23,7 @@ from ..base.switches import autocast
 from ..grad import contributions
 from ..guard.settings import Settings
 from ..record import checkpoint
+from ..record.instead import take_back
 from .reached_inputs import ReachedInputs
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
@@ -470,10 +471,14 @@ class Chain:
         segment, instance = self.segment, self._instance
         so_far = self._position + 1
         written = self._versions != [version_of(t) for t in self._before]
+        leaves = any(p >= so_far for p in self._leave_traces)
+        is_other = leaves and (self._have_drawn() or self._is_given_other()
+                               or segment.writes and self._versions_from(
+                                   so_far) != self._found[so_far:])
         self.stop()
         # What those to come have left, they would leave again.
-        if segment.owner.ranks.size > 1 or any(
-                p >= so_far for p in self._leave_traces):
+        if segment.owner.ranks.size > 1 or is_other or leaves \
+                and not take_back(segment, instance, so_far):
             raise Error(f"{why}, and the graph has run already: granularity "
                         "layer allows that")
         if instance.origin is not None:
