@@ -330,3 +330,11 @@ def test_a_variable_wins(moved, monkeypatch):
     monkeypatch.setenv("GRAPHHOOKS_OFFLOAD", "core_attn")
     run = moved("dense", "attn", "core_attn,attn_proj")
     assert going(run.stats) == {"core_attn": LAYERS - 1}
+
+
+def test_a_stack_with_layers_of_mamba(moved):
+    """Which have no MLP, and so none of experts."""
+    training.compare(lambda each: each.steps(training.COUNTS), "hybrid",
+                     "attn,mamba", make=training.build_hybrid,
+                     pattern="M*-M", attach={
+                         "offload": "core_attn", "offload_min_bytes": 1})

@@ -172,11 +172,12 @@ class Offloading:
         module = self._names.CudaGraphModule
         scope = set(config.cuda_graph_modules or ())
         attn, mlp = module.attn in scope, module.mlp in scope
+        is_moe = getattr(layer, "is_moe_layer", False)  # Mamba has none
         found = []
         if attn or not scope:
             found.append("attn_norm")
-        if layer.is_moe_layer and (attn or module.moe_router in scope) \
-                or not layer.is_moe_layer and attn != mlp:
+        if is_moe and (attn or module.moe_router in scope) \
+                or not is_moe and attn != mlp:
             found.append("mlp_norm")
         words = ",".join(sorted(w.name for w in scope)) or "of whole layers"
         for name in found:
