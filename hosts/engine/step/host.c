@@ -5,7 +5,6 @@
  */
 #include "step/host.h"
 
-#include "step/landing.h"
 #include "step/offload_request.h"
 #include "step/pipeline_schedule.h"
 
@@ -378,7 +377,7 @@ static struct host *open_host(struct trainer *trainer, enum mode mode,
     host->gh = host->library.gh;
     host->noise = (uint32_t)trainer->options->suspend;
     if (environment_make(&host->environment, trainer->options, mode, dry,
-                         landing_fit(trainer)) != 0) {
+                         trainer->limit) != 0) {
         snprintf(error, error_bytes, "out of memory");
         goto err_host;
     }

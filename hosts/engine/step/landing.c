@@ -102,14 +102,15 @@ static size_t most_of_slot(const struct trainer *trainer,
 
 /* The first slots of all chunks are the first that get places, as they are the
  * first in use. */
-uint64_t landing_fit(struct trainer *trainer)
+void landing_fit(struct trainer *trainer)
 {
     const uint64_t limit = limit_of(trainer);
     uint64_t left = limit;
     uint32_t slots[MAX_CHUNKS];
 
+    trainer->limit = 0;
     if (options_pp(trainer->options) == 1) {
-        return 0;
+        return;
     }
     pipeline_slots(trainer->options, slots);
     for (int i = 0; i < MAX_SLOTS && i < host_most_slots(); i++) {
@@ -127,7 +128,7 @@ uint64_t landing_fit(struct trainer *trainer)
             }
         }
     }
-    return left;
+    trainer->limit = left;
 }
 
 static void make(struct trainer *trainer, struct chunk *chunk)

@@ -25,10 +25,9 @@
 
 /* Finds how many slots of each chunk get places: as many as the schedule needs,
  * a session has, and GRAPHHOOKS_MEMORY_LIMIT has room for.  The others have the
- * library's copies, as far as the limit allows.  Returns the limit that is left
- * for the library, in bytes; 0: none, or that of the variable.  Before the
- * session is opened. */
-uint64_t landing_fit(struct trainer *trainer);
+ * library's copies, as far as the limit allows.  What is left of it for the
+ * library is the trainer's limit.  Before the session is opened. */
+void landing_fit(struct trainer *trainer);
 
 /* Makes the places of all chunks.  Returns 0, or -1: dev->error.  In both cases
  * landing_close() frees them. */

@@ -532,6 +532,7 @@ int train_check(const struct options *options, struct device *dev,
     if (trainer_init(&trainer, options, mode, dev) != 0) {
         explain(&trainer, error, error_bytes);
     } else {
+        landing_fit(&trainer);
         status = host_check(&trainer, mode, bad_option, error, error_bytes);
     }
     (void)dev->drv.cuCtxSynchronize();
@@ -572,6 +573,7 @@ int train(const struct options *options, struct device *dev,
         goto out;
     }
     if (mode_is_graph(mode)) {
+        landing_fit(&trainer);
         trainer.host = host_open(&trainer, mode, error, error_bytes);
         if (trainer.host == NULL) {
             goto out;

@@ -101,6 +101,8 @@ struct trainer {
     int *offsets, *offsets_host, *lengths_host; /* of documents; else NULL */
 
     struct pipeline *pipeline; /* NULL: there is one stage */
+    uint64_t limit; /* of the library's memory, in bytes; 0: as the variable
+                       says */
     CUstream aside;   /* of copies of tokens to landing.tokens */
     CUevent uploaded; /* the step's tokens are there */
     bool times_passes; /* of the current step; in a pipeline */
