@@ -71,6 +71,7 @@ A folder imports from those after it in this list, and from none before it:
       flights.py            orders recordings that share memory
       pools.py              the memory pools of graphs, kept or freed by bank
       checkpoint.py         activation checkpointing in and around graphs
+      heard.py              hooks on gradients of what a graph returned
     grad/                   brings gradients to where autograd would put them
       gradients.py          writes gradients of parameters into .grad
       gradient_buffers.py   the memory in which graphs leave gradients
