@@ -81,9 +81,9 @@ class Flights:
         waiting = self._waiting.get(instance.slot)
         if waiting is None:
             return
+        waiting.all.pop(instance, None)
         backward = instance.backward
-        for other in waiting.before(backward.flight, backward.serial,
-                                    instance):
+        for other in waiting.before(backward.flight, backward.serial):
             other.spoiled = True
 
     def leaves(self, instance) -> None:
@@ -133,11 +133,9 @@ class Waiting:
             self._is_usual = False
         self.all[instance] = True
 
-    def before(self, flight, serial: int, instance=None) -> list:
+    def before(self, flight, serial: int) -> list:
         """Those that let go, before that recording was made, of memory that
-        it may use; the instance waits no longer.  Who keeps a loss or the like
-        may still go back."""
-        self.all.pop(instance, None)
+        it may use.  Who keeps a loss or the like may still go back."""
         if not self.all:
             return []
         if self._is_usual \
