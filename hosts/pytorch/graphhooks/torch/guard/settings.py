@@ -67,8 +67,7 @@ class Settings:
         return self._at == self._things.changes and self._held.is_same()
 
     def are_kept(self) -> bool:
-        if self._at == self._things.changes and self._held.is_same() \
-                and self._tables.are_unwritten():
+        if self._is_as_taken() and self._tables.are_unwritten():
             if self._ran is not self._things.ran:
                 self.adopt()
             return True
