@@ -554,6 +554,107 @@ def test_both_at_once_and_a_second_backward(pair):
          refused="a second backward")
 
 
+# ---- autograd.grad() of what is between the layers -------------------------
+
+
+class Stays(Model):
+    """Has what its layers have returned."""
+
+    def run_layers(self, x):
+        self.states = []
+        for layer in self.layers:
+            x = layer(x)
+            self.states.append(x)
+        return x
+
+
+def of_one(loss, states, weight):
+    return loss, states[1]
+
+
+def of_the_first_alone(loss, states, weight):
+    return loss, [states[0], states[2], weight, states[1]]
+
+
+def of_one_to_another(loss, states, weight):
+    return states[1].square().mean(), states[0]
+
+
+def from_outside_too(loss, states, weight):
+    return [loss, states[1].square().mean()], states[1]
+
+
+def of_an_edge(loss, states, weight):
+    return loss, [torch.autograd.graph.get_gradient_edge(states[0])]
+
+
+def of_one_not_reached(loss, states, weight):
+    return states[0].square().mean(), [states[1], states[0]]
+
+
+ASKED = [of_one, of_the_first_alone, of_one_to_another, from_outside_too,
+         of_an_edge, of_one_not_reached]
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"verify": "off"}, {"gradients": "autograd"}], ids=str)
+@pytest.mark.parametrize("begins, goes_on", [(0, True), (3, True), (3, False)])
+@pytest.mark.parametrize("ask", ASKED)
+def test_gradients_between_layers_that_are_asked_for(pair, ask, begins,
+                                                     goes_on, options):
+    """Autograd has none of them in a chunk but what comes from outside.  One
+    that is not reached has none, which is said as ever."""
+    def train(run):
+        for i in range(7):
+            run.zero()
+            loss = run.loss()
+            if begins <= i != 5:
+                result, inputs = ask(loss, run.model.states,
+                                     run.model.layers[0].mlp.up.weight)
+                if ask is of_one_not_reached:
+                    with pytest.raises(RuntimeError, match="not have been use"):
+                        torch.autograd.grad(result, inputs, retain_graph=True)
+                for gradient in torch.autograd.grad(
+                        result, inputs, retain_graph=goes_on,
+                        allow_unused=True):
+                    assert gradient is not None or ask is of_one_not_reached
+                    if gradient is not None:
+                        run.note(gradient)
+            if goes_on or not begins <= i != 5:
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain="chunk", make=Dropping, model=Stays, judge=False,
+         **options)
+
+
+class Frozen(Stays):
+    """Weights are all that the gradients of its graph are of."""
+
+    def forward(self, tokens):
+        for name, p in self.named_parameters():
+            p.requires_grad_("layers" in name)
+        return super().forward(tokens)
+
+
+@pytest.mark.parametrize("ask", ASKED[:4])
+def test_such_gradients_where_the_input_has_none(pair, ask):
+    def train(run):
+        run.steps([1, 1, 1])
+        for _ in range(3):
+            run.zero()
+            loss = run.loss()
+            result, inputs = ask(loss, run.model.states,
+                                 run.model.layers[0].mlp.up.weight)
+            for gradient in torch.autograd.grad(result, inputs,
+                                                retain_graph=True):
+                run.note(gradient)
+            loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain="chunk", model=Frozen, judge=False)
+
+
 class Shows(Block):
     """Besides, what its output is made from, and what nobody needs."""
 

@@ -3,7 +3,11 @@
 
 Autograd knows one of the parameters whose gradients a graph puts in place, so
 it would not come by for another.  Such a pass is asked for that one too, and
-the segment is told of which it is meant.
+the segment is told of which it is meant.  It does not come by either for an
+output of a graph that others of it are made from, as what one layer of a chunk
+hands to the next, and knows of its gradient what comes from outside alone.
+Such a pass is asked for something behind the graph, too, and the gradient is
+what a hook of that output is given (heard.py).
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -47,6 +51,15 @@ class Asked:
                     else before + gradient
 
 
+_wanted = None  # heard.py's: of an output that others are made from
+
+
+def hear_outputs(wanted) -> None:
+    """wanted(output) is what finds its gradient, or None."""
+    global _wanted
+    _wanted = wanted
+
+
 def know(parameters) -> None:
     """Its graphs put gradients in place from now on."""
     _known.add(parameters)
@@ -59,13 +72,16 @@ def forget(parameters) -> None:
 def _run(run, tensors, grad_tensors, keep_graph, create_graph, inputs=(),
          allow_unreachable=False, accumulate_grad=False):
     """A pass that Python begins."""
-    asked = inputs and _known and _asked(inputs)
-    if not asked:
+    asked = _asked(inputs) if inputs and _known else {}
+    outputs = {} if accumulate_grad else _outputs(inputs)
+    if not asked and not outputs:
         return run(tensors, grad_tensors, keep_graph, create_graph, inputs,
                    allow_unreachable, accumulate_grad)
     with contextlib.ExitStack() as stack:
         more = [stack.enter_context(_asking(parameters, each))
                 for parameters, each in asked.items()]
+        more += [edge for each in outputs.values()
+                 for edge in stack.enter_context(_hearing(each))]
         found = run(tensors, grad_tensors, keep_graph, create_graph,
                     (*inputs, *more), True, accumulate_grad)
     if accumulate_grad:
@@ -74,6 +90,8 @@ def _run(run, tensors, grad_tensors, keep_graph, create_graph, inputs=(),
         return found
     ours = {p: g for each in asked.values() for p, g in each.found.items()}
     found = [_sum(g, ours.get(_leaf(i))) for i, g in zip(inputs, found)]
+    for i, each in outputs.items():
+        found[i] = found[i] if each.gradient is None else each.gradient
     if not allow_unreachable and any(g is None for g in found):
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used "
@@ -95,6 +113,29 @@ def _asking(parameters, asked):
     finally:
         parameters.asked = before  # of a pass that this one is within
         aside.restore()
+
+
+@contextlib.contextmanager
+def _hearing(wanted):
+    """The edges by which a pass comes by, behind the graph."""
+    parameters = wanted.parameters
+    edges = [GradientEdge(node, nr) for node, nr in wanted.behind()]
+    handle = wanted.tensor.register_hook(wanted)
+    try:
+        if parameters.sample and edges[0].node is parameters.sample_node():
+            with _asking(parameters, parameters.asked or Asked(set())) as edge:
+                yield [edge]
+        else:
+            yield edges[:1]
+    finally:
+        handle.remove()
+
+
+def _outputs(inputs) -> dict:
+    """By their place among the inputs."""
+    return {i: wanted for i, asked in enumerate(inputs)
+            for wanted in [_wanted(asked)] if wanted is not None} \
+        if _wanted is not None else {}
 
 
 def _asked(inputs) -> dict:

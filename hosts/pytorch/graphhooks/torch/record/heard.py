@@ -18,9 +18,11 @@ import functools
 import weakref
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from ..base import private
 from ..base.names import package
+from ..grad import asked
 
 WHY = ("a hook, or retain_grad(), waits for the gradient of an output that "
        "others are made from, which a graph keeps to itself; passes without "
@@ -100,7 +102,41 @@ def _is_heard(instance, origin) -> bool:
 
 def _is_ours(hook) -> bool:
     """It measures, or compares what comes from outside."""
-    return package(hook) == "graphhooks"
+    return package(hook) == "graphhooks" and type(hook) is not Wanted
+
+
+class Wanted:
+    """An output that others are made from, whose gradient autograd.grad() is
+    asked for: as a hook, it is given that."""
+
+    def __init__(self, node, tensor):
+        self._node, self.tensor = node, tensor
+        self.parameters = node.flight[0].parameters
+        self.gradient = None
+
+    def behind(self) -> list:
+        """Edges to what the graph was given, inputs first."""
+        return [edge for edge in self._node.next_functions
+                if edge[0] is not None]
+
+    def __call__(self, gradient) -> None:
+        self.gradient = gradient
+
+
+def _wanted(output):
+    """Of what autograd.grad() is asked for, or None."""
+    if isinstance(output, GradientEdge):
+        node, nr = output.node, output.output_nr
+    else:
+        node, nr = output.grad_fn, output.output_nr
+    flight = getattr(node, "flight", None)
+    if type(flight) is not tuple or nr not in flight[1].inner:
+        return None
+    tensor = flight[-1].outputs[nr]()
+    return None if tensor is None else Wanted(node, tensor)
+
+
+asked.hear_outputs(_wanted)
 
 
 @contextlib.contextmanager
