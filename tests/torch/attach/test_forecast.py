@@ -5,6 +5,9 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from graphhooks.torch.base import memory
 from models import COUNTS, GRAINS, LAYERS, WHOLE, Block, Model, torch
@@ -133,6 +136,39 @@ def test_what_a_pass_keeps(runs, monkeypatch):
     assert found["bytes"] == found["pool_bytes"] + found["input_bytes"]
     run = runs(grain="layer")
     assert told(run, 2, 2)["pool_bytes"] == 2 * ((LAYERS << 20) + hidden)
+
+
+class Garbage:
+    """In a cycle, as models are that were trained before."""
+
+    def __init__(self, collected):
+        self.own = self
+        weakref.finalize(self, collected)
+
+
+def test_what_is_collected_in_a_pass_was_there_before(runs, monkeypatch):
+    nbytes = 1 << 30
+
+    def collected():
+        nonlocal nbytes
+        nbytes -= 1 << 30
+
+    def allocate(*_):
+        nonlocal nbytes
+        nbytes += 1 << 20
+        gc.collect()
+
+    monkeypatch.setattr(memory, "allocated", lambda _: nbytes)
+    run = runs(grain="chunk")
+    handle = run.model.layers[1].register_forward_hook(allocate)
+    gc.disable()
+    Garbage(collected)
+    run.step(1)
+    gc.enable()
+    handle.remove()
+    assert nbytes == 1 << 20
+    kept = run.attached.forecast()["segments"].values()
+    assert [s["kept_bytes"] for s in kept] == [1 << 20]
 
 
 def test_the_log_says_it(runs, capfd, monkeypatch):

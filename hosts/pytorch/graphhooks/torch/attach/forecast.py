@@ -15,6 +15,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import weakref
 
@@ -68,6 +69,34 @@ def _bytes_of(tensor) -> int:
     return memory.span_of(tensor) * tensor.element_size()
 
 
+class Collected:
+    """What Python's collector frees of a device while a pass runs: it was
+    there before, as a model that was trained before this one."""
+
+    def __init__(self):
+        self.nbytes = 0
+        self._device = self._before = 0
+
+    def listen(self, device: int) -> None:
+        self.nbytes, self._device = 0, device
+        if self._call not in gc.callbacks:
+            gc.callbacks.append(self._call)
+
+    def stop(self) -> None:
+        if self._call in gc.callbacks:
+            gc.callbacks.remove(self._call)
+
+    def _call(self, phase: str, _) -> None:
+        now = memory.allocated(self._device)
+        if phase == "start":
+            self._before = now
+        else:
+            self.nbytes += self._before - now
+
+
+_collected = Collected()
+
+
 class Forecast:
     """Of an attach."""
 
@@ -82,10 +111,12 @@ class Forecast:
 
     def begin(self) -> None:
         """An eager pass does."""
+        _collected.listen(self._owner.device)
         self._begin = memory.allocated(self._owner.device)
 
     def note(self, segment, signature, inputs, result):
         """Such a pass has run; what is to be called when its backward does."""
+        _collected.stop()
         outputs: list = []
         with contextlib.suppress(tree.Unfit):
             tree.gather(result, outputs, [])
@@ -94,7 +125,8 @@ class Forecast:
         if flight != self._flight:
             self._flight, self._of_flight = flight, []
         found = Pass(signature, inputs, outputs,
-                     memory.allocated(self._owner.device) - self._begin)
+                     memory.allocated(self._owner.device) - self._begin
+                     + _collected.nbytes)
         for k, tensor in enumerate(inputs):
             for other in self._of_flight:
                 i = other.find(tensor)
@@ -119,6 +151,7 @@ class Forecast:
 
     def step(self) -> None:
         """Nothing comes back any more."""
+        _collected.stop()  # to a pass that has failed
         self._waiting.clear()
         self._of_flight = []
 
