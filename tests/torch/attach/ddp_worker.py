@@ -103,10 +103,10 @@ def result_of(case: dict) -> dict:
     return result
 
 
-def main(out: str) -> None:
+def main(out: str, backend: str) -> None:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"])
                           % torch.cuda.device_count())
-    torch.distributed.init_process_group("nccl")
+    torch.distributed.init_process_group(backend)
     results: dict = {}
     for name, case in CASES.items():
         results[name] = result_of(case)
@@ -118,4 +118,4 @@ def main(out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,8 +1,8 @@
 """DistributedDataParallel: its buckets see finished gradients.
 
-All cases run once, in ddp_worker.py: two ranks where there are two GPUs, or
-where NCCL lets them share one (NCCL_MULTI_RANK_GPU_ENABLE=1, from 2.30 on),
-else one.
+All cases run once, in ddp_worker.py, by NCCL: two ranks where there are two
+GPUs, or where NCCL lets them share one (NCCL_MULTI_RANK_GPU_ENABLE=1, from
+2.30 on), else one.  And once by gloo, whose threads copy gradients to the host.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -19,22 +19,25 @@ import pytest
 from models import need_gpu, torch
 
 need_gpu()
-if not torch.distributed.is_available() \
-        or not torch.distributed.is_nccl_available():
-    pytest.skip("torch has no NCCL", allow_module_level=True)
+if not torch.distributed.is_available():
+    pytest.skip("torch has no ranks", allow_module_level=True)
 
 from ddp_worker import CASES  # noqa: E402
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
+@pytest.fixture(scope="module", params=["nccl", "gloo"])
+def results(request, tmp_path_factory):
+    if not torch.distributed.is_backend_available(request.param):
+        pytest.skip(f"torch has no {request.param}")
     out = tmp_path_factory.mktemp("ddp") / "results.json"
-    shared = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
+    shared = request.param == "gloo" \
+        or os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
     ranks = 2 if shared else min(torch.cuda.device_count(), 2)
     ran = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone",
          f"--nproc-per-node={ranks}",
-         str(Path(__file__).with_name("ddp_worker.py")), str(out)],
+         str(Path(__file__).with_name("ddp_worker.py")), str(out),
+         request.param],
         text=True, capture_output=True, timeout=900)
     assert out.exists(), ran.stdout + ran.stderr
     return json.loads(out.read_text())

@@ -19,6 +19,7 @@ from models import (
     torch,
 )
 
+from graphhooks.torch.attach import sessions
 from graphhooks.torch.base.memory import Turn
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
@@ -304,3 +305,24 @@ def test_another_thread_waits_during_the_recording_of_a_backward(
                replays=None, refused="another thread's torch.cuda.synchronize",
                eager=["backward"])
     assert len(run.attached.stats()["refused"]) == 1
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(),
+                    reason="torch has no ranks")
+def test_threads_of_gloo_may_use_the_legacy_stream(runs, monkeypatch):
+    """Where gloo has tensors of the device; as on a GPU in test_ddp.py."""
+    asked, make = [], sessions.StackSession
+
+    def made(*given, legacy_threads, **options):
+        asked.append(legacy_threads)
+        return make(*given, legacy_threads=legacy_threads, **options)
+
+    monkeypatch.setattr(sessions, "StackSession", made)
+    runs(grain="layer").detach()
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        runs(grain="layer").steps([2, 2])
+    finally:
+        torch.distributed.destroy_process_group()
+    assert asked == [False, True]

@@ -49,8 +49,18 @@ class StackSession(Session):
                       text)
 
 
+def has_legacy_threads() -> bool:
+    """Whether threads of torch's leave work on the legacy stream, which the
+    driver refuses while a blocking stream is captured: gloo's do, for tensors
+    of a device, and end the process then."""
+    return torch.distributed.is_available() \
+        and torch.distributed.is_initialized() \
+        and "cuda:gloo" in torch.distributed.get_backend_config()
+
+
 def open_session(layers, device: int, environment, services,
                  options) -> StackSession:
+    options = {"legacy_threads": has_legacy_threads(), **options}
     with torch.cuda.device(device):
         torch.cuda.current_stream().query()  # makes the context
         try:
