@@ -2,6 +2,7 @@
 """suspend_torch.py - trainings that give the memory of graphs back, in PyTorch.
 
     suspend_torch.py OUT.json              # some minutes on a GPU
+    torchrun --nproc-per-node 2 suspend_torch.py OUT.json     # on two
 
 GPT-2 and Llama of Hugging Face with random weights learn text, from the same
 weights and on the same batches: eagerly, with graphs, and with graphs that are
@@ -16,6 +17,10 @@ bit.  `given` is the share of the package's device memory, of pools and of the
 library, that suspend() has given back, and `device_given_bytes` what the
 driver says is free after it and was not before.
 
+With several ranks the model is wrapped by DistributedDataParallel, each rank
+has batches of its own, and all record, replay and suspend together.  Rows are
+those of the first rank, with the longest times of any.
+
 What attached.forecast() says after the first step is compared with what there
 is at the end.
 
@@ -27,6 +32,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -47,6 +53,8 @@ class Training:
     def __init__(self, torch, name: str, options):
         self.torch, self.options = torch, options
         self.model = banks_torch.model_of(name, options, torch)
+        if options.ranks > 1:
+            self.model = torch.nn.parallel.DistributedDataParallel(self.model)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4,
                                            fused=options.device == "cuda")
         self.attached = None
@@ -56,9 +64,11 @@ class Training:
     def step(self, microbatches) -> None:
         self.torch.cuda.synchronize()
         begin = time.perf_counter()
-        for tokens in microbatches:
-            loss = self.model(input_ids=tokens, labels=tokens).loss
-            (loss / len(microbatches)).backward()
+        for i, tokens in enumerate(microbatches):
+            summed = self.options.ranks == 1 or i == len(microbatches) - 1
+            with contextlib.nullcontext() if summed else self.model.no_sync():
+                loss = self.model(input_ids=tokens, labels=tokens).loss
+                (loss / len(microbatches)).backward()
             self.losses.append(loss.detach())
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -123,8 +133,9 @@ def train(torch, name: str, options, count: int, mode: str,
     if mode != "eager":
         training.attached = graphhooks.attach(
             training.model, granularity=granularity,
-            suspends=mode == "suspended")
-    chance = torch.Generator().manual_seed(options.seed)
+            suspends=mode == "suspended",
+            group=torch.distributed.group.WORLD if options.ranks > 1 else None)
+    chance = torch.Generator().manual_seed(options.seed + options.rank)
     events: list = []
     after: list = []  # steps that come after a suspension
     for i in range(options.steps):
@@ -165,6 +176,19 @@ def train(torch, name: str, options, count: int, mode: str,
     return row
 
 
+def of_all(torch, row, eager) -> None:
+    """The row of all ranks: equal on each, and the longest times."""
+    row["equal"] = row["bits"] == eager["bits"]
+    rows = [row]
+    if torch.distributed.is_initialized():
+        rows = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(rows, row)
+    row["equal"] = all(r["equal"] for r in rows)
+    for key in "suspend_ms", "resume_ms", "step_ms":
+        if key in row:
+            row[key] = max(r[key] for r in rows)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("out", type=Path)
@@ -178,12 +202,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     options.device = "cuda"
+    options.ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    options.rank = int(os.environ.get("RANK", "0"))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 
     # Attention's backward adds up in any order by default.
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False
+    if options.ranks > 1:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.distributed.init_process_group("nccl")
 
     found, fine = [], True
     for name in options.models.split(","):
@@ -195,12 +224,17 @@ def main() -> int:
                                 granularity)
                     row.update(model=name, microbatches=count,
                                granularity=granularity,
-                               eager_ms=eager["step_ms"],
-                               equal=row["bits"] == eager["bits"])
+                               eager_ms=eager["step_ms"])
+                    of_all(torch, row, eager)
                     found.append(row)
                     fine &= row["equal"] and not row["refused"]
-                    print(line_of(row), flush=True)
+                    if options.rank == 0:
+                        print(line_of(row), flush=True)
                     torch.cuda.empty_cache()
+    if options.ranks > 1:
+        torch.distributed.destroy_process_group()
+    if options.rank:
+        return 0 if fine else 1
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps({
         "device": torch.cuda.get_device_name(), "torch": torch.__version__,
