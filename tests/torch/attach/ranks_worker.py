@@ -424,11 +424,14 @@ def _only(rank: int, cause):
 
 
 def _suspends(run) -> None:
-    """Between steps; the second time one of them cannot, and none does."""
+    """Between steps; the second time one of them cannot, and none does.  What
+    inputs take was foretold."""
     for i in range(5):
         run.step(2)
         if run.attached is None:
             continue
+        if i == 0:
+            told = run.attached.forecast()["input_bytes"]
         kept = suspension._kept
         if i == 2:
             if dist.get_rank() == 1:
@@ -445,6 +448,9 @@ def _suspends(run) -> None:
         else:
             run.attached.suspend()
             run.attached.resume()
+    if run.attached is not None:
+        has = run.attached.memory()
+        assert has["slot_bytes"] + has["bank_bytes"] == told > 0
 
 
 def _everywhere(cause, undo=None):

@@ -5,6 +5,7 @@ The library is shown addresses of eager tensors, which torch uses again, and no
 backward.  So inputs are told here.  An input is none of a segment's own where
 it is what a segment before has returned; so is the gradient of an output that
 goes into one segment and nowhere else, as the next graph leaves it in place.
+With ranks that share graphs, both are.
 
 Of pools, what a pass keeps for its backward is seen, and what backwards leave
 is known.  What passes take on the way is not.
@@ -127,8 +128,10 @@ class Forecast:
         found = Pass(signature, inputs, outputs,
                      memory.allocated(self._owner.device) - self._begin
                      + _collected.nbytes)
+        # Ranks that share graphs have each input in a place of its own.
+        before = self._of_flight if self._owner.ranks.size == 1 else ()
         for k, tensor in enumerate(inputs):
-            for other in self._of_flight:
+            for other in before:
                 i = other.find(tensor)
                 if i is not None:
                     found.inputs[k] = found.inputs[k][0], other
