@@ -117,16 +117,17 @@ def _asking(parameters, asked):
 
 @contextlib.contextmanager
 def _hearing(wanted):
-    """The edges by which a pass comes by, behind the graph."""
+    """An edge by which a pass comes by, behind the graph."""
     parameters = wanted.parameters
-    edges = [GradientEdge(node, nr) for node, nr in wanted.behind()]
+    edges = [GradientEdge(*edge) for edge in wanted.behind()[:1]]
     handle = wanted.tensor.register_hook(wanted)
     try:
-        if parameters.sample and edges[0].node is parameters.sample_node():
+        if parameters.sample and edges \
+                and edges[0].node is parameters.sample_node():
             with _asking(parameters, parameters.asked or Asked(set())) as edge:
                 yield [edge]
         else:
-            yield edges[:1]
+            yield edges
     finally:
         handle.remove()
 

@@ -23,6 +23,7 @@ from torch.autograd.graph import GradientEdge
 from ..base import private
 from ..base.names import package
 from ..grad import asked
+from .instance import Instance
 
 WHY = ("a hook, or retain_grad(), waits for the gradient of an output that "
        "others are made from, which a graph keeps to itself; passes without "
@@ -130,8 +131,9 @@ def _wanted(output):
     else:
         node, nr = output.grad_fn, output.output_nr
     flight = getattr(node, "flight", None)
-    if type(flight) is not tuple or nr not in flight[1].inner:
-        return None
+    if type(flight) is not tuple or not isinstance(flight[1], Instance) \
+            or nr not in flight[1].inner:
+        return None  # a node of others, or of a pass that is over
     tensor = flight[-1].outputs[nr]()
     return None if tensor is None else Wanted(node, tensor)
 
