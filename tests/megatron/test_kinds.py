@@ -266,6 +266,26 @@ def test_what_is_computed_again(kind, scope, modules):
             recompute_modules=modules)
 
 
+FULL = dict(recompute_granularity="full", recompute_num_layers=1)
+
+
+@pytest.mark.parametrize("method", ["uniform", "block"])
+def test_all_is_computed_again(method):
+    compare(steps, "dense", "", recompute_method=method, **FULL,
+            attach={"granularity": "chunk"})
+
+
+@pytest.mark.parametrize("scope, what", [("attn", "attn"),
+                                         ("", "of whole layers")])
+def test_what_megatron_does_not_compute_again(scope, what):
+    import graphhooks.megatron
+
+    core = training.build("dense", recompute_method="uniform", **FULL)
+    with pytest.raises(graphhooks.Error, match=f"the scope {what}: full "
+                       "recompute is only supported with full iteration"):
+        graphhooks.megatron.attach(core, scope=scope)
+
+
 def test_norms_that_could_not_be_computed_again():
     import graphhooks.megatron
 
