@@ -146,6 +146,27 @@ class Larger(training.Tokens):
                 for n, t in given.items()}
 
 
+class Lengths(training.Tokens):
+    """Sequences whose length changes from microbatch to microbatch."""
+
+    def __init__(self):
+        super().__init__()
+        self._count = 0
+
+    def __next__(self):
+        self._count += 1
+        length = training.LENGTH // (1 + self._count % 2)
+        return {n: t if t is None else t[:, :length].contiguous()
+                for n, t in super().__next__().items()}
+
+
+def of_lengths(divided, kind, scope, **how) -> dict:
+    return trained(divided, kind, scope, [4, 4, 6, 4], data=Lengths,
+                   eager=("warmup", "input", "banks"),
+                   variable_seq_lengths=True,
+                   moe_token_dispatcher_type="alltoall", **how)
+
+
 def with_larger_ones(**how) -> dict:
     """More tokens than the window has room for, on one rank alone."""
     return exchanged("copy", EXPERTS, "moe", counts=[3, 4, 5, 6],
@@ -649,6 +670,14 @@ CASES = {
            for what, kind, scope, options in (
                ("parts", "moe", EXCHANGING, {}), ("layers", "dense", "", {}),
                ("whole chunks", "dense", "", {"granularity": "chunk"}))},
+        **{f"two lengths, {what}": lambda call=call: of_lengths(
+            *call[:3], **call[3])
+           for what, call in {
+               "1F1B": (PIPELINE, "dense", "", {}),
+               "whole chunks": (PIPELINE, "dense", "",
+                                {"attach": {"granularity": "chunk"}}),
+               "interleaved": (CHUNKS, "dense", "attn", {}),
+               "experts": (EXPERTS, "moe", EXCHANGING, {})}.items()},
         "too few slots": lambda: trained(
             PIPELINE, "dense", "", eager=("warmup", "busy"),
             attach={"max_slots": 1}),
