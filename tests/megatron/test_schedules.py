@@ -100,6 +100,8 @@ SLOTS = {
     "two lengths, 1F1B": [[2], [1]], "two lengths, whole chunks": [[2], [1]],
     "two lengths, interleaved": [[4, 2], [3, 1]],
     "two lengths, experts": [[1]] * 2,
+    "saved by two": [[1]] * 2, "saved by stages": [[2], [1]],
+    "saved by experts": [[1]] * 2,
     "order off": [[1]] * 2, "order fixed": [[2]] * 2, "order auto": [[2]] * 2,
     "order auto, delayed weights": [[2]] * 2,
     "order auto, dense layers between": [[2]] * 2,
@@ -155,7 +157,7 @@ def ran(folder: Path, cases: str, size: int, lost: int = -1,
     ("pipeline", 2, 9), ("scopes", 2, 19), ("experts", 2, 8),
     ("overlap", 2, 18), ("pieces", 2, 7), ("partitions", 4, 2),
     ("lengths", 4, 5),
-    ("stages", 2, 13), ("offload", 2, 4), ("order", 2, 5), ("four", 4, 9)])
+    ("stages", 2, 16), ("offload", 2, 4), ("order", 2, 5), ("four", 4, 9)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count,
                                                most):
     found = ran(tmp_path, cases, size, most=most)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -30,7 +31,11 @@ import softtorch  # noqa: E402
 import training  # noqa: E402
 from graphhooks.exchange import Exchange  # noqa: E402
 from late import put_off  # noqa: E402
+from megatron.core import dist_checkpointing  # noqa: E402
 from megatron.core.distributed import finalize_model_grads  # noqa: E402
+from megatron.core.optimizer import (  # noqa: E402
+    OptimizerConfig, get_megatron_optimizer)
+from megatron.core.transformer.module import Float16Module  # noqa: E402
 from megatron.core.transformer.moe import (  # noqa: E402
     token_dispatcher as dispatchers)
 from models import torch  # noqa: E402
@@ -171,6 +176,65 @@ def with_larger_ones(**how) -> dict:
     """More tokens than the window has room for, on one rank alone."""
     return exchanged("copy", EXPERTS, "moe", counts=[3, 4, 5, 6],
                      data=Larger, eager=("warmup", "input", "banks"), **how)
+
+
+def saved(divided, kind, scope, counts=COUNTS, **how) -> dict:
+    """Megatron's checkpoint on disk, of a distributed optimizer: saved by all
+    ranks, loaded some steps later, and trained from there again."""
+    def train(each):
+        optimizer = get_megatron_optimizer(
+            OptimizerConfig(optimizer="adam", lr=0.01, bf16=True,
+                            params_dtype=torch.bfloat16,
+                            use_distributed_optimizer=True),
+            each.chunks, use_gloo_process_groups=False)
+
+        def step(count):
+            for model in each.chunks:
+                model.zero_grad_buffer()
+            optimizer.zero_grad()
+            each.run(count)
+            assert optimizer.step()[0]
+
+        def state(loading):
+            models = {f"model{i}": model.module.module.sharded_state_dict()
+                      for i, model in enumerate(each.chunks)}
+            shards = {k: v for m in models.values() for k, v in m.items()}
+            return {**models, "optimizer": optimizer.sharded_state_dict(
+                shards, is_loading=loading, metadata=HOW)}
+
+        folder = Path(sys.argv[1]) / f"saved {next(SAVED)}"
+        folder.mkdir(exist_ok=True)
+        torch.distributed.barrier()
+        for count in counts:
+            step(count)
+        dist_checkpointing.save(state(False), str(folder))
+        for count in counts[:2]:
+            step(count)
+        found = dist_checkpointing.load(state(True), str(folder))
+        for i, model in enumerate(each.chunks):
+            model.module.module.load_state_dict(found[f"model{i}"])
+        optimizer.load_state_dict(found["optimizer"])
+        for count in counts:
+            step(count)
+
+    training.divide(**divided)
+    two = compare(train, kind, scope, wrap=in_half, bf16=True,
+                  params_dtype=torch.bfloat16, **how)
+    passes = 2 * (2 * sum(counts) + sum(counts[:2])) * sum(
+        len(core.decoder.layers) for core in two.cores)
+    return {"passes": passes, "replays": two.stats["replays"],
+            "warmup": 2 * sum(two.stats["eager_calls"].values()),
+            "slots": [c["slots"] for c in two.stats["chunks"]]}
+
+
+HOW = {"distrib_optim_sharding_type": "dp_reshardable"}
+SAVED = itertools.count()
+
+
+def in_half(core):
+    return training.wrapped(finalize_model_grads,
+                            use_distributed_optimizer=True)(
+        Float16Module(core.config, core))
 
 
 PARTITIONS = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[0, 1], [2], [3]],
@@ -678,6 +742,10 @@ CASES = {
                                 {"attach": {"granularity": "chunk"}}),
                "interleaved": (CHUNKS, "dense", "attn", {}),
                "experts": (EXPERTS, "moe", EXCHANGING, {})}.items()},
+        "saved by two": lambda: saved({}, "dense", "attn,mlp"),
+        "saved by stages": lambda: saved(
+            PIPELINE, "dense", "", pipeline_dtype=torch.bfloat16),
+        "saved by experts": lambda: saved(EXPERTS, "moe", EXCHANGING),
         "too few slots": lambda: trained(
             PIPELINE, "dense", "", eager=("warmup", "busy"),
             attach={"max_slots": 1}),
