@@ -5,8 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import itertools
-
 import numpy
 import pytest
 
@@ -16,7 +14,8 @@ pytest.importorskip("megatron.core",
 import training  # noqa: E402
 from models import DEVICE, torch  # noqa: E402
 from packing import Packed, build_packed  # noqa: E402
-from training import COUNTS, LENGTH, MOE, build_hybrid, compare  # noqa: E402
+from training import (  # noqa: E402
+    COUNTS, LENGTH, MOE, Lengths, build_hybrid, compare)
 
 from graphhooks.megatron import rope  # noqa: E402
 from graphhooks.torch.guard import ran  # noqa: E402
@@ -37,20 +36,6 @@ pytestmark = pytest.mark.usefixtures("world")
 
 def steps(each):
     each.steps(COUNTS)
-
-
-class Lengths(training.Tokens):
-    """Sequences whose length changes from microbatch to microbatch."""
-
-    def __init__(self):
-        super().__init__()
-        self._numbers_of = itertools.count()
-
-    def __next__(self):
-        length = LENGTH // (1 + next(self._numbers_of) % 2)
-        return {name: value if value is None
-                else value[:, :length].contiguous()
-                for name, value in super().__next__().items()}
 
 
 @pytest.mark.parametrize("scope, granularity", [

@@ -264,6 +264,20 @@ class Tokens:
                     position_ids=places.contiguous(), attention_mask=None)
 
 
+class Lengths(Tokens):
+    """Sequences whose length changes from microbatch to microbatch."""
+
+    def __init__(self):
+        super().__init__()
+        self._lengths = itertools.cycle((LENGTH, LENGTH // 2))
+
+    def __next__(self):
+        length = next(self._lengths)
+        return {name: value if value is None
+                else value[:, :length].contiguous()
+                for name, value in super().__next__().items()}
+
+
 class Training:
     """Of a model or its chunks, by Megatron's schedule."""
 

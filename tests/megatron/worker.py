@@ -151,22 +151,9 @@ class Larger(training.Tokens):
                 for n, t in given.items()}
 
 
-class Lengths(training.Tokens):
-    """Sequences whose length changes from microbatch to microbatch."""
-
-    def __init__(self):
-        super().__init__()
-        self._count = 0
-
-    def __next__(self):
-        self._count += 1
-        length = training.LENGTH // (1 + self._count % 2)
-        return {n: t if t is None else t[:, :length].contiguous()
-                for n, t in super().__next__().items()}
-
-
 def of_lengths(divided, kind, scope, **how) -> dict:
-    return trained(divided, kind, scope, [4, 4, 6, 4], data=Lengths,
+    return trained(divided, kind, scope, [4, 4, 6, 4],
+                   data=training.Lengths,
                    eager=("warmup", "input", "banks"),
                    variable_seq_lengths=True,
                    moe_token_dispatcher_type="alltoall", **how)
