@@ -162,13 +162,27 @@ def test_what_is_collected_in_a_pass_was_there_before(runs, monkeypatch):
     run = runs(grain="chunk")
     handle = run.model.layers[1].register_forward_hook(allocate)
     gc.disable()
-    Garbage(collected)
-    run.step(1)
-    gc.enable()
+    try:
+        Garbage(collected)
+        run.step(1)
+    finally:
+        gc.enable()
     handle.remove()
     assert nbytes == 1 << 20
     kept = run.attached.forecast()["segments"].values()
     assert [s["kept_bytes"] for s in kept] == [1 << 20]
+
+
+def test_nobody_listens_to_the_collector_after_a_pass_that_has_failed(runs):
+    before = [*gc.callbacks]
+    run = runs(grain="chunk")
+    handle = run.model.layers[1].register_forward_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run.loss()
+    handle.remove()
+    assert len(gc.callbacks) == len(before) + 1
+    run.attached.step()
+    assert gc.callbacks == before
 
 
 def test_the_log_says_it(runs, capfd, monkeypatch):
