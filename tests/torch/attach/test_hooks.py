@@ -655,6 +655,28 @@ def test_such_gradients_where_the_input_has_none(pair, ask):
     pair(train, grain="chunk", model=Frozen, judge=False)
 
 
+class Flown(torch.autograd.Function):
+    """Somebody else's, with an attribute that nodes of graphs have."""
+
+    @staticmethod
+    def forward(ctx, x, flight):
+        ctx.flight = flight
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2, None
+
+
+@pytest.mark.parametrize("flight", [(), (1,), (1, 2)], ids=str)
+def test_a_function_of_others_is_none_of_a_graph(runs, flight):
+    runs(grain="chunk").steps([1, 1])
+    x = torch.ones(3, requires_grad=True)
+    y = Flown.apply(x, flight)
+    gradient, = torch.autograd.grad((y * y).sum(), y)
+    assert gradient.tolist() == [4, 4, 4]
+
+
 class Shows(Block):
     """Besides, what its output is made from, and what nobody needs."""
 

@@ -51,7 +51,8 @@ class Asked:
                     else before + gradient
 
 
-_wanted = None  # heard.py's: of an output that others are made from
+def _wanted(_):  # heard.py's: of an output that others are made from
+    return None
 
 
 def hear_outputs(wanted) -> None:
@@ -80,8 +81,8 @@ def _run(run, tensors, grad_tensors, keep_graph, create_graph, inputs=(),
     with contextlib.ExitStack() as stack:
         more = [stack.enter_context(_asking(parameters, each))
                 for parameters, each in asked.items()]
-        more += [edge for each in outputs.values()
-                 for edge in stack.enter_context(_hearing(each))]
+        more += [stack.enter_context(_hearing(each))
+                 for each in outputs.values()]
         found = run(tensors, grad_tensors, keep_graph, create_graph,
                     (*inputs, *more), True, accumulate_grad)
     if accumulate_grad:
@@ -119,15 +120,14 @@ def _asking(parameters, asked):
 def _hearing(wanted):
     """An edge by which a pass comes by, behind the graph."""
     parameters = wanted.parameters
-    edges = [GradientEdge(*edge) for edge in wanted.behind()[:1]]
+    edge = GradientEdge(*wanted.behind())
     handle = wanted.tensor.register_hook(wanted)
     try:
-        if parameters.sample and edges \
-                and edges[0].node is parameters.sample_node():
+        if parameters.sample and edge.node is parameters.sample_node():
             with _asking(parameters, parameters.asked or Asked(set())) as edge:
-                yield [edge]
+                yield edge
         else:
-            yield edges
+            yield edge
     finally:
         handle.remove()
 
@@ -135,8 +135,7 @@ def _hearing(wanted):
 def _outputs(inputs) -> dict:
     """By their place among the inputs."""
     return {i: wanted for i, asked in enumerate(inputs)
-            for wanted in [_wanted(asked)] if wanted is not None} \
-        if _wanted is not None else {}
+            for wanted in [_wanted(asked)] if wanted is not None}
 
 
 def _asked(inputs) -> dict:

@@ -115,10 +115,11 @@ class Wanted:
         self.parameters = node.flight[0].parameters
         self.gradient = None
 
-    def behind(self) -> list:
-        """Edges to what the graph was given, inputs first."""
-        return [edge for edge in self._node.next_functions
-                if edge[0] is not None]
+    def behind(self) -> tuple:
+        """The edge to the first of what the graph was given that has a
+        gradient: inputs come before parameters."""
+        return next(edge for edge in self._node.next_functions
+                    if edge[0] is not None)
 
     def __call__(self, gradient) -> None:
         self.gradient = gradient
@@ -131,7 +132,8 @@ def _wanted(output):
     else:
         node, nr = output.grad_fn, output.output_nr
     flight = getattr(node, "flight", None)
-    if type(flight) is not tuple or not isinstance(flight[1], Instance) \
+    if type(flight) is not tuple or len(flight) < 2 \
+            or not isinstance(flight[1], Instance) \
             or nr not in flight[1].inner:
         return None  # a node of others, or of a pass that is over
     tensor = flight[-1].outputs[nr]()
