@@ -14,6 +14,9 @@
 #     compute   width 2048, sequences of 4096, 32 experts, 4 for each token
 #     counts    another number of microbatches in each step, 50 steps
 #     long      500 steps of a pipeline and of overlapped experts
+#     trace     launch, with few steps, and when the kernels of one of them ran:
+#               OUTDIR/trace/*.json and a picture, OUTDIR/trace.svg; only if it
+#               is named
 #
 # $PYTHON is the interpreter (python3), with torch, Transformer Engine and
 # megatron-core.
@@ -53,6 +56,7 @@ train()
 }
 
 for case in "${cases[@]}"; do
+    traced=()
     case $case in
     launch) options="--sequence 512" ;;
     compute)
@@ -66,8 +70,14 @@ for case in "${cases[@]}"; do
         options="--layers $((2 * ranks)) --hidden 512 --heads 8 --sequence 256
             --steps 500 --modes layer+chunk+scope"
         ;;
+    trace)
+        options="--sequence 512 --steps 8 --microbatches 4"
+        traced=(--trace "$out/trace")
+        ;;
     *) usage ;;
     esac
     # shellcheck disable=SC2086 # words
-    train "$case" $options "$@"
+    train "$case" $options "${traced[@]}" "$@"
+    [ ${#traced[@]} -eq 0 ] || "${PYTHON:-python3}" \
+        "$(dirname "$0")/timeline.py" "$out/trace.svg" "$out"/trace/*.json
 done
