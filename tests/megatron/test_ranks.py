@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from models import HAS_GPU, torch
@@ -84,6 +85,87 @@ def test_rows_are_equal_and_replay_and_are_not_run_again(ranks):
     status, said, again = ranks("--only", "PP2 VPP2", "--modes", "layer")
     assert status == 0 and "bitwise equal: 7 of 7" in said
     assert again == found
+
+
+def test_a_step_is_traced_after_all_that_is_compared(ranks, tmp_path):
+    status, said, found = ranks(
+        "--only", "PP2,EP2 overlap", "--modes", "layer+scope@auto,exchange",
+        "--trace", str(tmp_path / "trace"))
+    assert status == 0 and "exposed %" in said, said
+    assert found["PP2", "layer"]["replays"] == [16, 16]  # of three steps
+    files = {path.name: json.loads(path.read_text())
+             for path in (tmp_path / "trace").iterdir()}
+    assert files.keys() == {
+        f"{name}-rank{rank}.json" for rank in range(2) for name in (
+            "PP2-off", "PP2-layer", "EP2-overlap-off",
+            "EP2-overlap-scope-auto-exchange")}
+    for (row, mode), one in found.items():
+        assert one["equal"] and all(
+            c["losses"] in (0, 6) for c in one["compared"])
+        of = [f for f in files.values() if (f["row"], f["mode"])
+              == (row, mode)]
+        of.sort(key=lambda each: each["rank"])
+        assert [each["shares"] for each in of] == one["traced"]
+        assert min(each["step"][0] for each in of) == 0
+        for each in of:
+            begin, end = each["step"]
+            assert begin < 10**5 and each["communication"]
+            for _, start, stop in each["compute"] + each["communication"]:
+                assert begin - 1e3 < start <= stop < end + 1e3
+            assert 0 <= each["shares"]["exposed"] \
+                <= each["shares"]["communication"] <= 100
+
+    # And drawn, all of them with the same scale.
+    def draw(*files):
+        return subprocess.run(
+            [sys.executable, "-B",
+             str(STARTER.parents[2] / "bench/timeline.py"),
+             str(tmp_path / "step.svg"), *map(str, files)],
+            capture_output=True, text=True)
+
+    drawn = draw(*(tmp_path / "trace").iterdir())
+    assert drawn.returncode == 0, drawn.stderr
+    picture = ElementTree.parse(tmp_path / "step.svg")
+    tag = "{http://www.w3.org/2000/svg}"
+    assert len(picture.findall(f"{tag}path")) == 2 * len(files)
+    words = [text.text for text in picture.findall(f"{tag}text")]
+    assert "EP2 overlap" in words and \
+        'graphhooks, the same scope, overlap="auto", exchange="auto"' in words
+    (tmp_path / "other.json").write_text("[]")
+    drawn = draw(tmp_path / "other.json")
+    assert drawn.returncode == 2 and "other.json is no trace of megatron_" \
+        "ranks.py; a picture is drawn of those of --trace" in drawn.stderr
+
+
+def test_kernels_are_told_apart(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(
+        STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])
+    import report
+
+    def event(kind, name, stream, start, us):
+        return {"cat": kind, "name": name, "tid": stream, "ts": start,
+                "dur": us, "ph": "X"}
+
+    spans = report.spans_of({"baseTimeNanoseconds": 5 * 10**18, "traceEvents": [
+        {"ph": "M", "name": "process_name"},
+        event("gpu_user_annotation", "nccl:all_to_all", 9, 0, 100),
+        event("kernel", "before", 7, -9, 5),
+        event("kernel", "sm90_xmma_gemm", 7, 10, 20),
+        event("kernel", "ncclDevKernel_SendRecv(ncclDevKernelArgs)", 8, 20, 30),
+        event("kernel", "gh_copy_batch_8", 7, 30, 5),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 7, 60, 5),
+        event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 11, 62, 10),
+        event("gpu_memcpy", "Memcpy PtoP (Device -> Device)", 11, 70, 10),
+        event("kernel", "gh_send", 7, 82, 4),
+        event("gpu_memset", "Memset (Device)", 7, 90, 1)]}, 5 * 10**18 - 2000)
+    assert spans == {
+        "compute": [[7, 12, 32]],
+        "communication": [[7, 84, 88], [8, 22, 52], [11, 64, 82]],
+        "copy": [[7, 32, 37], [7, 62, 67], [7, 92, 93]]}
+    assert report.shares_of(spans, 100.0) == {
+        "step_us": 100.0, "compute": 20, "communication": 52,
+        "exposed": 42, "idle": 35}
+    assert report.Kernels(torch.device("cpu")).shares() == {}
 
 
 def test_a_long_training_records_no_more_and_is_told_apart(ranks):

@@ -119,6 +119,7 @@ class Run:
     step_ms: list = field(default_factory=list)
     host_ms: list = field(default_factory=list)
     traced: int = -1  # the step that a profiler slowed down
+    traced_shares: dict = field(default_factory=dict)  # of its time, in %
     peak_mib: float = 0.0  # what torch allocated
     device_mib: float = 0.0  # what the device gave, graphs included
     left_mib: float = 0.0  # what torch still held when all was freed

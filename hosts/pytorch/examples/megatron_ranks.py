@@ -24,12 +24,14 @@ import gc
 import itertools
 import json
 import os
+import re
 import statistics
 import sys
 import time
 import traceback
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 
 # Exchanges beside compute need more than one queue, and sums over ranks are to
 # be in one order.
@@ -167,6 +169,9 @@ def make_parser():
         help="after so many steps nothing more is recorded, and no device "
         "memory taken: a training that does either is a failure")
     add("--explain", action="store_true", help="say what was captured")
+    add("--trace", type=Path, metavar="DIR",
+        help="two more steps for each mode, under a profiler: when each "
+        "kernel of the last one ran goes to a file of each rank")
     return parser
 
 
@@ -202,6 +207,11 @@ class Ranks:
             raise Lost(f"rank {self.world.rank} waited {SECONDS} s for the "
                        "others") from failure
         return everyone
+
+    def meet(self, what: str) -> None:
+        """All of them, or Lost: another may have failed meanwhile."""
+        if any(one != what for one in self.gather(what)):
+            raise Lost(f"rank {self.world.rank} meets no others for {what}")
 
 
 # ---- a training ------------------------------------------------------------
@@ -250,6 +260,35 @@ def unsteady(args, run: common.Run) -> list[str]:
     return found
 
 
+def trace(run: common.Run, training, args, row: Row, ranks, text) -> None:
+    """After all that is compared was taken, so that no bit of it changes."""
+    world = ranks.world
+    count = args.microbatches[args.steps % len(args.microbatches)]
+    batches = text.microbatches(args.steps, count)
+    with report.Kernels(training.device) as kernels:
+        for each in (kernels.get_ready, kernels.look):
+            world.synchronize()
+            ranks.meet("trace")
+            with each():
+                training.step(batches)
+                world.synchronize()
+    start = min(ranks.gather(kernels.began))
+    run.traced_shares = kernels.shares()
+    if not run.traced_shares:
+        print(f"{row.name}: {run.name}: rank {world.rank}: the profiler has "
+              "seen no kernel, so that there is nothing to draw",
+              file=sys.stderr, flush=True)
+        return
+    args.trace.mkdir(parents=True, exist_ok=True)
+    name = "-".join(re.findall(r"\w+", f"{row.name} {run.name}"))
+    path = args.trace / f"{name}-rank{world.rank}.json"
+    path.write_text(json.dumps({
+        "row": row.name, "mode": run.name, "rank": world.rank,
+        "ranks": world.size, "device": report.device_of(world),
+        **kernels.document(start), "shares": run.traced_shares},
+        separators=(",", ":")) + "\n")
+
+
 def options_of(words: str) -> dict:
     """Of attach()."""
     each = {"exchange": "auto"}
@@ -257,7 +296,8 @@ def options_of(words: str) -> dict:
             each.get(word, word) for word in words.split(",") if word}
 
 
-def train(run: common.Run, args, row: Row, world, text) -> None:
+def train(run: common.Run, args, row: Row, ranks, text, traced) -> None:
+    world = ranks.world
     mode, _, scope = run.name.partition(":")
     mode, _, words = mode.partition("@")
     shape = shape_of(args, row)
@@ -277,16 +317,22 @@ def train(run: common.Run, args, row: Row, world, text) -> None:
         loop(run, training, args, world, text)
         run.stats = training.graphs.stats()
         run.explained = training.graphs.explain()
+        if traced:
+            trace(run, training, args, row, ranks, text)
     finally:
         training.close()
         del training
         gc.collect()
 
 
-def attempt(args, row: Row, name: str, world, text) -> common.Run:
+def attempt(args, row: Row, name: str, ranks, text,
+            traced=False) -> common.Run:
+    world = ranks.world
     run = common.Run(name, name.partition(":")[0])
     try:
-        train(run, args, row, world, text)
+        train(run, args, row, ranks, text, traced)
+    except Lost:
+        raise
     except Exception as failure:  # the others are still worth it
         if world.rank == 0 or world.size > 1:
             traceback.print_exc()
@@ -320,6 +366,8 @@ def said_of(args, run: common.Run, first: common.Run) -> dict:
         "losses": run.curve()[-1:],
         "compared": {"losses": sum(len(x) for x in run.losses),
                      "tensors": len(run.weights)}}
+    if run.traced_shares:
+        found["traced"] = run.traced_shares
     if args.steady:
         found["steady"] = {"recorded": run.recorded, "mib": run.memory,
                            "grows": unsteady(args, run)}
@@ -342,6 +390,8 @@ def together(each: list[dict], tokens: int) -> dict:
     steady = [one["steady"] for one in each if "steady" in one]
     return {
         **({"steady": steady} if steady else {}),
+        **({"traced": [one.get("traced") for one in each]}
+           if any("traced" in one for one in each) else {}),
         "equal": not any(one["differences"] for one in each),
         "differences": {f"rank {i}": one["differences"] for i, one in
                         enumerate(each) if one["differences"]},
@@ -411,11 +461,11 @@ def run_row(args, row: Row, ranks: Ranks, text, done: dict, late) -> bool:
         if late():
             return False
         note(args, world, row, name, {"begun": True})
-        run = attempt(args, row, name, world, text)
+        run = attempt(args, row, name, ranks, text, bool(args.trace))
         first = first or run
         found = together(ranks.gather(said_of(args, run, first)), tokens)
         if not found["equal"] and "errors" not in found:
-            again = attempt(args, row, "off", world, text)
+            again = attempt(args, row, "off", ranks, text)
             once_more = together(
                 ranks.gather(said_of(args, again, first)), tokens)
             found["eager_is_equal"] = once_more["equal"]
@@ -505,8 +555,8 @@ def steady_words(found: dict) -> str:
 
 
 HEAD = ["row", "mode", "equal", "tokens/s", "to eager", "to no overlap",
-        "step ms", "host ms", "capture s", "peak MiB", "recordings", "replays", "slots",
-        "eager calls"]
+        "step ms", "host ms", "capture s", "peak MiB", "recordings", "replays",
+        "slots", "eager calls", "exposed %"]
 
 
 def table(rows: dict) -> str:
@@ -519,7 +569,7 @@ def table(rows: dict) -> str:
         label = f"{row}, {ranks} ranks, {counts}"
         for name, found in modes.items():
             if "errors" in found:
-                lines.append([label, name, "failed", *[""] * 11])
+                lines.append([label, name, "failed", *[""] * (len(HEAD) - 3)])
                 notes += [f"{label}, {name}, {who}: {what}"
                           for who, what in found["errors"].items()]
                 continue
@@ -532,7 +582,9 @@ def table(rows: dict) -> str:
                                               "capture_s")),
                 "/".join(f"{x:.0f}" for x in found["peak_mib"]),
                 *(_each(found[n]) for n in ("recordings", "replays",
-                                            "slots", "eager_calls"))])
+                                            "slots", "eager_calls")),
+                "/".join(f"{one['exposed']:.1f}" if one else "-"
+                         for one in found.get("traced", ()))])
             notes += [f"{label}, {name}, {who}: {x}" for who, what in
                       found["differences"].items() for x in what]
             if "steady" in found:
@@ -540,7 +592,9 @@ def table(rows: dict) -> str:
             notes += [f"{label}, {name}, rank {i}: {layer} is not captured: "
                       f"{why}" for i, refused in enumerate(found["refused"])
                       for layer, why in (refused or {}).items()]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
+    lines = [*zip(*(column for column in zip(*lines)
+                    if len(lines) == 1 or any(column[1:])))]
+    widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join(["  ".join(
         c.ljust(w) for c, w in zip(line, widths)).rstrip()
         for line in lines] + notes)

@@ -5,9 +5,13 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
+import re
 import sys
+import tempfile
+import time
 
 import torch
 
@@ -51,6 +55,129 @@ class Bar:
             self.bar.close()
         elif self.plain:
             sys.stderr.write("\n")
+
+
+# ---- kernels of a step -----------------------------------------------------
+
+CLASSES = ("compute", "communication", "copy")
+_SENDS = re.compile(r"nccl|gh_send\b|c10d::|gloo:|Memcpy PtoP")
+_COPIES = re.compile(r"Mem(cpy|set)|gh_copy_batch|aten::(copy_|_?to)\b")
+
+
+class Kernels:
+    """A profiler of one step: when kernels ran, by class, on each stream.  Of
+    a CPU, its operations on each thread.
+
+        with Kernels(device) as kernels:
+            with kernels.get_ready(): ...    # a step that counts for nothing
+            with kernels.look(): ...         # ends when the device is through
+    """
+
+    def __init__(self, device):
+        activity = torch.profiler.ProfilerActivity
+        self.profiler = torch.profiler.profile(
+            activities=[activity.CUDA if device.type == "cuda"
+                        else activity.CPU],
+            schedule=torch.profiler.schedule(wait=0, warmup=1, active=1))
+        self.began = self.ended = 0  # ns, by the clock of all processes here
+        self.spans: dict = {}
+
+    def __enter__(self) -> "Kernels":
+        self.profiler.__enter__()
+        return self
+
+    def __exit__(self, *failure) -> None:
+        self.profiler.__exit__(*failure)
+        if failure[0] is None:
+            with tempfile.NamedTemporaryFile(suffix=".json") as file:
+                self.profiler.export_chrome_trace(file.name)
+                with open(file.name, encoding="utf-8") as trace:
+                    self.spans = spans_of(json.load(trace), self.began)
+
+    @contextlib.contextmanager
+    def get_ready(self):
+        yield
+        self.profiler.step()
+
+    @contextlib.contextmanager
+    def look(self):
+        self.began = time.time_ns()
+        yield
+        self.ended = time.time_ns()
+
+    def shares(self) -> dict:
+        """Nothing, if no kernel was seen."""
+        if not any(self.spans.values()):
+            return {}
+        return shares_of(self.spans, (self.ended - self.began) / 1e3)
+
+    def document(self, start: int) -> dict:
+        """In us after `start`, a time in ns."""
+        after = (self.began - start) / 1e3
+        return {"step": [round(after, 1),
+                         round((self.ended - start) / 1e3, 1)],
+                **{name: [[stream, round(after + begin, 1),
+                           round(after + end, 1)]
+                          for stream, begin, end in spans]
+                   for name, spans in self.spans.items()}}
+
+
+def spans_of(trace: dict, began: int) -> dict:
+    """Of a trace for Chrome: [stream, start, end] by class, in us after
+    `began`, a time in ns."""
+    before = (int(trace.get("baseTimeNanoseconds", 0)) - began) / 1e3
+    found: dict = {name: [] for name in CLASSES}
+    within = []  # copies within a device
+    for event in trace["traceEvents"]:
+        is_op = event.get("cat") == "cpu_op" and re.match(
+            "aten::|c10d::|gloo:", event["name"])
+        if not is_op and event.get("cat") not in (
+                "kernel", "gpu_memcpy", "gpu_memset"):
+            continue
+        name, start = event["name"], event["ts"] + before
+        if start + event["dur"] < 0:  # as ranks met
+            continue
+        to = (found["communication"] if _SENDS.match(name) else
+              within if name.startswith("Memcpy DtoD") else
+              found["copy"] if _COPIES.match(name) else found["compute"])
+        to.append((event["tid"], start, start + event["dur"]))
+    # A stream that computes nothing copies to another rank's memory, which
+    # is on this device where ranks share one.
+    computes = {stream for stream, *_ in found["compute"]}
+    for span in within:
+        found["copy" if span[0] in computes else "communication"].append(span)
+    return {name: [*_joined(sorted(spans))] for name, spans in found.items()}
+
+
+def _joined(spans: list):
+    """Without those that are within others of their stream."""
+    last = None
+    for stream, begin, end in spans:
+        if last and last[0] == stream and begin <= last[2]:
+            last[2] = max(last[2], end)
+            continue
+        if last:
+            yield last
+        last = [stream, begin, end]
+    if last:
+        yield last
+
+
+def _taken(*of: list) -> float:
+    """The time in which any of them runs."""
+    every = sorted([0, begin, end] for spans in of for _, begin, end in spans)
+    return sum(end - begin for _, begin, end in _joined(every))
+
+
+def shares_of(spans: dict, step_us: float) -> dict:
+    """Of a step, in percent; exposed: communication runs and no compute."""
+    compute, communication = spans["compute"], spans["communication"]
+    found = {
+        "compute": _taken(compute), "communication": _taken(communication),
+        "exposed": _taken(compute, communication) - _taken(compute),
+        "idle": step_us - _taken(*spans.values())}
+    return {"step_us": round(step_us, 1), **{
+        name: round(100 * us / step_us, 2) for name, us in found.items()}}
 
 
 # ---- to the bit ------------------------------------------------------------
@@ -211,7 +338,7 @@ def explain(runs) -> None:
     print()
 
 
-def _device(world) -> str:
+def device_of(world) -> str:
     if world.device.type == "cuda":
         return torch.cuda.get_device_name(world.device)
     return platform.processor() or "cpu"
@@ -225,7 +352,7 @@ def write_json(args, world, runs, equal: bool) -> None:
         },
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "device": _device(world),
+        "device": device_of(world),
         "ranks": world.size,
         "equal": equal if args.compare else None,
         "runs": [
