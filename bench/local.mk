@@ -104,7 +104,10 @@ EXTRA_DIST += \
 	bench/results/h200/step.svg \
 	bench/results/h200/offload.svg \
 	bench/results/h200/table.txt \
+	bench/results/h200x2/README.md \
 	bench/results/h200x2/exchange.svg \
+	bench/results/h200x2/megatron.txt \
+	bench/results/h200x4/megatron.txt \
 	bench/results/stages.svg \
 	bench/results/raw.tar.xz
 
