@@ -40,6 +40,8 @@ libgraphhooks_softcuda_la_SOURCES = \
 	softcuda/api/module.h \
 	softcuda/api/nodes.c \
 	softcuda/api/nodes.h \
+	softcuda/api/process.c \
+	softcuda/api/process.h \
 	softcuda/api/settings.c \
 	softcuda/api/settings.h \
 	softcuda/api/stream.c \

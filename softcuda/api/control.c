@@ -10,6 +10,7 @@
 #include "softcuda/api/event.h"
 #include "softcuda/api/handle.h"
 #include "softcuda/api/memory.h"
+#include "softcuda/api/process.h"
 #include "softcuda/api/settings.h"
 #include "softcuda/check/labels.h"
 #include "softcuda/check/race.h"
@@ -28,6 +29,7 @@
 #include "softcuda/softcuda.h"
 
 #include <string.h>
+#include <time.h>
 
 SOFT_API softcuda_count_fn softcuda_count;
 SOFT_API softcuda_configure_fn softcuda_configure;
@@ -100,6 +102,25 @@ static bool works_uninitialized(enum entry entry)
            !calls_can_fail(entry);
 }
 
+/* A process that is locked can still be asked for, and unlocked. */
+static bool works_locked(enum entry entry)
+{
+    return works_uninitialized(entry) ||
+           (entry >= E_cuCheckpointProcessGetState &&
+            entry <= E_cuCheckpointProcessUnlock);
+}
+
+/* Takes the lock once the entry may be called. */
+static void lock_for(enum entry entry)
+{
+    soft_lock();
+    while (process_is_locked() && !works_locked(entry)) {
+        soft_unlock();
+        nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+        soft_lock();
+    }
+}
+
 CUresult soft_enter(enum entry entry)
 {
     CUresult code;
@@ -110,7 +131,7 @@ CUresult soft_enter(enum entry entry)
         return CUDA_ERROR_NOT_PERMITTED;
     }
 
-    soft_lock();
+    lock_for(entry);
     code = calls_count(entry);
     if (code == CUDA_SUCCESS && !soft.inited && !works_uninitialized(entry)) {
         code = CUDA_ERROR_NOT_INITIALIZED;

@@ -20,6 +20,7 @@
 #include "softcuda/api/memops.h"
 #include "softcuda/api/memory.h"
 #include "softcuda/api/module.h"
+#include "softcuda/api/process.h"
 #include "softcuda/api/stream.h"
 #include "softcuda/engine/peer.h"
 #include "softcuda/engine/soft.h"
@@ -247,6 +248,19 @@ ENTRY(cuMemcpyBatchAsync_v2,
       mem_batch(&(struct batch){ dsts, srcs, sizes, count, attributes, indexes,
                                  n_attributes },
                 NULL, stream))
+
+ENTRY(cuCheckpointProcessGetState, (int pid, enum process_state *p),
+      process_get_state(pid, p))
+ENTRY(cuCheckpointProcessLock, (int pid, const struct checkpoint_args *args),
+      process_lock(pid, args))
+ENTRY(cuCheckpointProcessCheckpoint,
+      (int pid, const struct checkpoint_args *args),
+      process_change(pid, args, PROCESS_LOCKED, PROCESS_CHECKPOINTED))
+ENTRY(cuCheckpointProcessRestore,
+      (int pid, const struct checkpoint_args *args),
+      process_change(pid, args, PROCESS_CHECKPOINTED, PROCESS_LOCKED))
+ENTRY(cuCheckpointProcessUnlock, (int pid, const struct checkpoint_args *args),
+      process_change(pid, args, PROCESS_LOCKED, PROCESS_RUNNING))
 
 /* A function pointer as the driver hands it out. */
 typedef CUresult (*any_entry)(void);

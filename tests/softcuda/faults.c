@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     CODE = 77
@@ -198,6 +199,22 @@ static CUresult call_cuStreamBatchMemOp(void)
     return drv.cuStreamBatchMemOp(side, 1, &write, 0);
 }
 
+/* Of this process, in an order that each of them allows. */
+#define PROCESS(name, argument_p) \
+    static CUresult call_cuCheckpointProcess##name(void) \
+    { \
+        CUresult (*call)(int, void *); \
+\
+        find("cuCheckpointProcess" #name, &call); \
+        return call(getpid(), argument_p); \
+    }
+PROCESS(GetState, &o.number)
+PROCESS(Lock, NULL)
+PROCESS(Checkpoint, NULL)
+PROCESS(Restore, NULL)
+PROCESS(Unlock, NULL)
+#undef PROCESS
+
 /* Another process's is opened: that of another device. */
 static CUresult call_cuIpcOpenMemHandle(void)
 {
@@ -224,6 +241,11 @@ static const struct row rows[] = {
 #define ROW(name, args) { #name, call_##name },
     CALLS(ROW)
 #undef ROW
+    { "cuCheckpointProcessGetState", call_cuCheckpointProcessGetState },
+    { "cuCheckpointProcessLock", call_cuCheckpointProcessLock },
+    { "cuCheckpointProcessCheckpoint", call_cuCheckpointProcessCheckpoint },
+    { "cuCheckpointProcessRestore", call_cuCheckpointProcessRestore },
+    { "cuCheckpointProcessUnlock", call_cuCheckpointProcessUnlock },
     { "cuMemcpyBatchAsync", call_cuMemcpyBatchAsync },
     { "cuStreamBatchMemOp", call_cuStreamBatchMemOp },
     { "cuIpcOpenMemHandle", call_cuIpcOpenMemHandle },

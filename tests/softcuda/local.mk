@@ -51,6 +51,7 @@ softcuda_programs = \
 	tests/softcuda/order.t \
 	tests/softcuda/outside.t \
 	tests/softcuda/pinned.t \
+	tests/softcuda/process.t \
 	tests/softcuda/races.t \
 	tests/softcuda/threads.t \
 	tests/softcuda/unwritten.t \
@@ -71,6 +72,7 @@ tests_softcuda_oracle_t_LDADD = libcontract.la
 tests_softcuda_order_t_LDADD = libcontract.la
 tests_softcuda_outside_t_LDADD = libcontract.la
 tests_softcuda_pinned_t_LDADD = libcontract.la
+tests_softcuda_process_t_LDADD = libcontract.la
 tests_softcuda_races_t_LDADD = libcontract.la
 tests_softcuda_threads_t_LDADD = libcontract.la
 tests_softcuda_words_t_LDADD = libcontract.la
