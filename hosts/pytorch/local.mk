@@ -28,6 +28,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/_abi.py \
 	hosts/pytorch/graphhooks/_library.py \
 	hosts/pytorch/graphhooks/_version.py \
+	hosts/pytorch/graphhooks/checkpoint.py \
 	hosts/pytorch/graphhooks/errors.py \
 	hosts/pytorch/graphhooks/exchange.py \
 	hosts/pytorch/graphhooks/megatron/__init__.py \

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 import sys
 
+from . import checkpoint
 from ._version import __version__
 from .errors import Error
 from .model import Model
@@ -97,4 +98,4 @@ def segment(run, modules=(), name="", delayed=None):
 
 
 __all__ = ["Error", "Model", "Segment", "Session", "__version__", "attach",
-           "segment"]
+           "checkpoint", "segment"]

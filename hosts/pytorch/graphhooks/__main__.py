@@ -1,4 +1,4 @@
-"""python -m graphhooks info|plan|env
+"""python -m graphhooks info|plan|env|checkpoint|restore
 
 The package asks the library itself: the graphhooks command, which needs
 jansson, is not carried in the wheel.
@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from pathlib import Path
 
-from . import __version__, _library
+from . import __version__, _library, checkpoint
 from .errors import Error
 from .model import FEATURES, KINDS, Model
 from .options import variable_of
@@ -67,6 +68,24 @@ def info(_arguments: argparse.Namespace) -> int:
         drivers.append(chosen)
     for driver in drivers:
         _say_driver(driver)
+    why = checkpoint.why_not()
+    print(f"checkpoint {f'not usable: {why}' if why else 'usable'}")
+    return 0
+
+
+def pause(arguments: argparse.Namespace) -> int:
+    return _timed(arguments.pid, checkpoint.pause, arguments.timeout)
+
+
+def restore(arguments: argparse.Namespace) -> int:
+    return _timed(arguments.pid, checkpoint.restore)
+
+
+def _timed(pid: int, do, *options) -> int:
+    begin = time.perf_counter()
+    do(pid, *options)
+    took = time.perf_counter() - begin
+    print(f"process {pid} is {checkpoint.state(pid)}, after {took:.3f} s")
     return 0
 
 
@@ -193,6 +212,31 @@ def _add_plan(commands) -> None:
     add("--json", action="store_true", help="the plan for programs")
 
 
+def _add_checkpoint(commands) -> None:
+    """For whom runs them beside a training: doc/memory.md."""
+    words = commands.add_parser(
+        "checkpoint",
+        help="take a process off its GPUs",
+        description="Copies what a process has on its GPUs to the host's "
+        "memory, and lets go of the GPUs, by the CUDA driver's own "
+        "checkpoint; call attached.suspend() there first.",
+    )
+    words.set_defaults(run=pause)
+    words.add_argument("--timeout", type=float, default=60,
+                       metavar="SECONDS",
+                       help="for work of the GPUs to end; default 60")
+    again = commands.add_parser(
+        "restore",
+        help="put a process back on its GPUs",
+        description="Gives a process that was checkpointed its GPUs and all "
+        "their memory back, and lets it go on.",
+    )
+    again.set_defaults(run=restore)
+    for command in words, again:
+        command.add_argument("pid", type=int, metavar="PID",
+                             help="the number of the process")
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m graphhooks")
     top.add_argument("--version", action="version", version=__version__)
@@ -205,6 +249,7 @@ def parser() -> argparse.ArgumentParser:
     ).set_defaults(run=env)
 
     _add_plan(commands)
+    _add_checkpoint(commands)
     return top
 
 

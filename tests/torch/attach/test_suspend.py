@@ -6,10 +6,13 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 
 import pytest
 import softpool
+from graphhooks import checkpoint
 from graphhooks.torch.attach import suspension
 from graphhooks.torch.record import outputs
 from models import COUNTS, GRAINS, HAS_GPU, WHOLE, Model, on_a_gpu, torch
@@ -308,6 +311,34 @@ def test_what_is_not_restored_is_seen(pair, monkeypatch, what):
         monkeypatch.setattr(outputs.Outputs, "move_all_out", lambda _: None)
     with pytest.raises(AssertionError, match=r"assert \['note"):
         pair(keeps, model=Deep, suspends=True, eager=None)
+
+
+# ---- a checkpoint of the process -------------------------------------------
+
+
+@SOFT
+def test_a_suspended_training_is_checkpointed(pair):
+    """And resumed while it is, which waits until it is restored."""
+    def train(run):
+        for count in COUNTS:
+            run.step(count)
+            if run.attached is not None:
+                checkpointed(run.attached)
+
+    pair(train, suspends=True)
+
+
+def checkpointed(attached) -> None:
+    pid = os.getpid()
+    attached.suspend()
+    checkpoint.pause(pid)
+    thread = threading.Thread(target=attached.resume)
+    thread.start()
+    thread.join(0.02)
+    assert thread.is_alive() and checkpoint.state(pid) == "checkpointed"
+    checkpoint.restore(pid)
+    thread.join()
+    assert attached.memory()["suspended"] == 0
 
 
 # ---- a GPU -----------------------------------------------------------------

@@ -10,6 +10,7 @@ EXTRA_DIST += \
 	tests/torch/package/test_bench_banks.py \
 	tests/torch/package/test_bench_models.py \
 	tests/torch/package/test_bench_peers.py \
+	tests/torch/package/test_checkpoint.py \
 	tests/torch/package/test_examples.py \
 	tests/torch/package/test_harness.py \
 	tests/torch/package/test_layers.py \
