@@ -215,16 +215,19 @@ static void count_operations(struct side *s, struct window *w, FILE *file)
     exchange_once(s, w, BY_COPY, s->unit, s->bench.stream);
     s->bench.gh->exchange_get_stats(w->x[BY_COPY], &after, NULL);
     side_wait(s, w->x[BY_COPY]);
-    fprintf(file,
-            "\"operations\": {\"words\": %llu, \"word_calls\": %llu, "
-            "\"signs\": %llu, \"edges\": %llu, \"batches\": %llu, "
-            "\"copy_issue_ns\": %.0f, \"kernel_issue_ns\": %.0f},\n",
-            (unsigned long long)(after.words - before.words),
-            (unsigned long long)(after.word_calls - before.word_calls),
-            (unsigned long long)(after.signs - before.signs),
-            (unsigned long long)(after.edges - before.edges),
-            (unsigned long long)(after.batches - before.batches),
-            timed_issue(s, w, BY_COPY), timed_issue(s, w, BY_KERNEL));
+    fprintf(
+        file,
+        "\"operations\": {\"memory_ops\": %llu, "
+        "\"memory_op_calls\": %llu, "
+        "\"signal_copies\": %llu, \"event_waits\": %llu, "
+        "\"batch_copies\": %llu, "
+        "\"copy_issue_ns\": %.0f, \"kernel_issue_ns\": %.0f},\n",
+        (unsigned long long)(after.memory_ops - before.memory_ops),
+        (unsigned long long)(after.memory_op_calls - before.memory_op_calls),
+        (unsigned long long)(after.signal_copies - before.signal_copies),
+        (unsigned long long)(after.event_waits - before.event_waits),
+        (unsigned long long)(after.batch_copies - before.batch_copies),
+        timed_issue(s, w, BY_COPY), timed_issue(s, w, BY_KERNEL));
 }
 
 static void measure_copies(struct side *s, struct window *w, FILE *file,

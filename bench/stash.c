@@ -250,7 +250,7 @@ static void reserve(const struct setting *s, size_t g)
     for (int i = 0; i < groups[g]; i++) {
         const gh_stash_stats stats = stats_of(s, &s->sides[g][i]);
 
-        bytes = stats.most_bytes > bytes ? stats.most_bytes : bytes;
+        bytes = stats.peak_bytes > bytes ? stats.peak_bytes : bytes;
     }
     for (int i = 0; i < groups[g]; i++) {
         bench_need_gh(s->bench->gh->stash_reserve(
@@ -273,18 +273,19 @@ static void write_group(const struct setting *s, size_t g, int steps,
     for (int i = 0; i < n; i++) {
         const gh_stash_stats stats = stats_of(s, &s->sides[g][i]);
 
-        again += stats.again;
-        most = stats.most_bytes > most.most_bytes ? stats : most;
+        again += stats.reruns;
+        most = stats.peak_bytes > most.peak_bytes ? stats : most;
     }
-    buffer = (double)most.worst_bytes / (LAYERS * IN_FLIGHT);
-    ratio = ((double)most.bytes + buffer) / (double)most.worst_bytes;
-    fprintf(file,
-            "%s  {\"ranks\": %d, \"worst_bytes\": %llu, \"page_bytes\": %llu, "
-            "\"needed_bytes\": %llu, \"buffer_bytes\": %.0f, \"over_worst\": "
-            "%.3f, \"steps\": %d, \"rank_steps_again\": %llu}",
-            g > 0 ? ",\n" : "", n, (unsigned long long)most.worst_bytes,
-            (unsigned long long)most.bytes, (unsigned long long)most.most_bytes,
-            buffer, ratio, steps - COUNTED, (unsigned long long)again);
+    buffer = (double)most.worst_case_bytes / (LAYERS * IN_FLIGHT);
+    ratio = ((double)most.bytes + buffer) / (double)most.worst_case_bytes;
+    fprintf(
+        file,
+        "%s  {\"ranks\": %d, \"worst_case_bytes\": %llu, \"page_bytes\": %llu, "
+        "\"needed_bytes\": %llu, \"buffer_bytes\": %.0f, \"over_worst\": "
+        "%.3f, \"steps\": %d, \"rank_steps_again\": %llu}",
+        g > 0 ? ",\n" : "", n, (unsigned long long)most.worst_case_bytes,
+        (unsigned long long)most.bytes, (unsigned long long)most.peak_bytes,
+        buffer, ratio, steps - COUNTED, (unsigned long long)again);
 }
 
 int main(int argc, char **argv)

@@ -243,7 +243,7 @@ static uint32_t *list_of(void *head, size_t bytes)
 static uint32_t rows_of(const struct gh_stash_pages *pages)
 {
     const int32_t rows = pages->count != 0 ? *(const int32_t *)at(pages->count)
-                                           : (int32_t)pages->rows_most;
+                                           : (int32_t)pages->max_rows;
 
     return rows < 0 ? 0 : (uint32_t)rows;
 }
@@ -263,14 +263,14 @@ void gh_stash_pages_ref(const struct gh_stash_pages *pages)
     *n_free += record->n_pages;
     state->missing -= record->missing;
     record->rows = record->n_pages = record->missing = record->spills = 0;
-    if (pages->rows_most == 0) {
+    if (pages->max_rows == 0) {
         return;
     }
     rows = rows_of(pages);
     n = rows / pages->page_rows + (rows % pages->page_rows != 0);
     spills = n > state->n_free;
     n_free = spills ? &state->spill_free : &state->n_free;
-    if (rows <= pages->rows_most && n <= *n_free) {
+    if (rows <= pages->max_rows && n <= *n_free) {
         *n_free -= n;
         memcpy(list, free_pages + (spills ? state->n_pages : 0) + *n_free,
                n * sizeof(*list));
@@ -312,9 +312,9 @@ static void each_range(const struct gh_stash_rows *rows, void *sink,
             move(sink, rows->out ? flat : page, rows->out ? page : flat,
                  n * part->row_bytes, rows->out);
         }
-        if (record->rows < rows->rows_most) {
+        if (record->rows < rows->max_rows) {
             move(sink, part->rows + record->rows * part->row_bytes, 0,
-                 (rows->rows_most - record->rows) * part->row_bytes, 0);
+                 (rows->max_rows - record->rows) * part->row_bytes, 0);
         }
         offset += rows->page_rows * part->row_bytes;
     }
@@ -585,8 +585,8 @@ static void touch_pages(const softcuda_launch *launch, void *const *params,
     room = ((uint64_t)state->n_pages + state->spill_pages) * sizeof(*list);
     touch(sink, state, sizeof(*state) + room, SOFTCUDA_WRITE);
     touch(sink, record, sizeof(*record), SOFTCUDA_WRITE);
-    if (pages->rows_most != 0) {
-        const uint64_t most = (pages->rows_most - 1) / pages->page_rows + 1;
+    if (pages->max_rows != 0) {
+        const uint64_t most = (pages->max_rows - 1) / pages->page_rows + 1;
 
         touch(sink, list, most * sizeof(*list), SOFTCUDA_WRITE);
     }

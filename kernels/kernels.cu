@@ -335,14 +335,14 @@ static __device__ void give_pages(struct gh_stash_state *state,
 
 static __device__ void take_pages(struct gh_stash_state *state,
                                   struct gh_stash_record *record,
-                                  uint32_t rows, uint32_t rows_most,
+                                  uint32_t rows, uint32_t max_rows,
                                   uint32_t page_rows)
 {
     const uint32_t *free_pages = (uint32_t *)(state + 1);
     const uint32_t n = rows / page_rows + (rows % page_rows != 0);
     const bool spills = n > state->n_free;
     const uint32_t n_free = spills ? state->spill_free : state->n_free;
-    const bool given = rows <= rows_most && n <= n_free;
+    const bool given = rows <= max_rows && n <= n_free;
 
     if (given) {
         move_pages((uint32_t *)(record + 1),
@@ -377,12 +377,12 @@ gh_stash_pages(const struct gh_stash_pages pages)
     struct gh_stash_record *record = (struct gh_stash_record *)pages.record;
 
     give_pages(state, record);
-    if (pages.rows_most != 0) {
+    if (pages.max_rows != 0) {
         const int32_t rows = pages.count != 0 ? *(const int32_t *)pages.count
-                                              : (int32_t)pages.rows_most;
+                                              : (int32_t)pages.max_rows;
 
         take_pages(state, record, rows < 0 ? 0 : (uint32_t)rows,
-                   pages.rows_most, pages.page_rows);
+                   pages.max_rows, pages.page_rows);
     }
 }
 
@@ -440,11 +440,11 @@ gh_stash_rows(const struct gh_stash_rows rows)
     for (u64 i = blockIdx.x;; i += gridDim.x) {
         const u64 first = i * rows.page_rows;
         const u64 end = first + rows.page_rows;
-        const u64 past = rows.rows_most < end ? rows.rows_most : end;
+        const u64 past = rows.max_rows < end ? rows.max_rows : end;
         const u64 kept = n_rows < end ? n_rows : end;
         u64 page = 0;
 
-        if (i >= n_pages && first >= rows.rows_most) {
+        if (i >= n_pages && first >= rows.max_rows) {
             return;
         }
         if (i < n_pages) {

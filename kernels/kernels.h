@@ -186,10 +186,10 @@ struct gh_stash_record {
 /* The only parameter of gh_stash_pages, passed by value. */
 struct gh_stash_pages {
     uint64_t state, record;
-    uint64_t count; /* int32_t, the rows that there are; 0: rows_most */
+    uint64_t count; /* int32_t, the rows that there are; 0: max_rows */
     uint64_t pool, page_bytes; /* for the software device's reports, */
     uint64_t spill;            /* and the spill pool */
-    uint32_t rows_most;        /* more are refused; 0: give back only */
+    uint32_t max_rows;         /* more are refused; 0: give back only */
     uint32_t page_rows;
 };
 
@@ -204,8 +204,8 @@ struct gh_stash_rows {
     uint64_t record, pool, spill, page_bytes;
     uint64_t slice; /* by gh_stash_plan(): bytes of a part that a block copies */
     uint64_t page_rows;
-    uint64_t rows_most; /* rows after the last up to here become 0; 0: stay */
-    uint64_t out;       /* 0: into the pages; 1: out of them */
+    uint64_t max_rows; /* rows after the last up to here become 0; 0: stay */
+    uint64_t out;      /* 0: into the pages; 1: out of them */
     uint64_t n_parts;
     struct gh_stash_part parts[GH_STASH_PARTS];
 };

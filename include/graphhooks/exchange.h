@@ -380,18 +380,18 @@ typedef struct gh_exchange_stats {
                                 with GH_EXCHANGE_SUSPENDS, file descriptors */
 
     /* What kinds copy and kernel have issued besides the parts. */
-    uint64_t words;          /* words of memory that a stream waits for or
-                                writes */
-    uint64_t word_calls;     /* driver calls for those words */
-    uint64_t signs;          /* one-byte copies that signal another rank */
-    uint64_t edges;          /* events recorded and waited for */
+    uint64_t memory_ops;     /* words of memory that a stream waits for or
+                                writes (cuStreamBatchMemOp) */
+    uint64_t memory_op_calls; /* driver calls for those words */
+    uint64_t signal_copies;  /* one-byte copies that signal another rank */
+    uint64_t event_waits;    /* events recorded and waited for */
 
     /* Since 0.6 */
     uint64_t kernel_calls;   /* those of `calls` that go by the kernel */
     uint64_t small_bytes;    /* the largest part that kind auto moves by the
                                 kernel; 0 for other kinds */
-    uint64_t batches;        /* driver calls that copy parts or signs of several
-                                ranks (cuMemcpyBatchAsync) */
+    uint64_t batch_copies;   /* driver calls that copy parts or signals of
+                                several ranks (cuMemcpyBatchAsync) */
     uint64_t suspends;       /* times that it was suspended */
     uint64_t given_bytes;    /* that the last time gave back */
 } gh_exchange_stats;

@@ -140,11 +140,11 @@ typedef struct gh_host_services {
 
     /* since 0.4 */
     /* The library is done with memory that a group was saved in with
-     * GH_OFFLOAD_OWN; `object` is that of gh_offload_group.  Called once for
-     * each save that returned GH_OK and named an object, at the latest when the
-     * session closes.  Work that the host itself has issued may still use the
-     * memory, so the host frees it in the order of the stream of the pass that
-     * is open or being entered, and of the one that saved it, where they
+     * GH_OFFLOAD_HOST_OWNED; `object` is that of gh_offload_group.  Called once
+     * for each save that returned GH_OK and named an object, at the latest when
+     * the session closes.  Work that the host itself has issued may still use
+     * the memory, so the host frees it in the order of the stream of the pass
+     * that is open or being entered, and of the one that saved it, where they
      * differ.
      *
      * It is called from gh_layer_enter, gh_layer_exit, gh_layer_cancel,

@@ -9,11 +9,11 @@
  *     write the tensors, read them         read the tensors
  *     gh_offload_commit(s, layer, module)  gh_offload_release(s, layer, module)
  *
- * The library chooses the addresses of the tensors.  With GH_OFFLOAD_OWN the
- * host chooses those before the load.  Between commit and load the group is in
- * pinned host memory, and other layers use its device memory: groups of equal
- * layout share a few device buffers (a ring), whose number does not grow with
- * the number of layers or of microbatches in flight.
+ * The library chooses the addresses of the tensors.  With GH_OFFLOAD_HOST_OWNED
+ * the host chooses those before the load.  Between commit and load the group is
+ * in pinned host memory, and other layers use its device memory: groups of
+ * equal layout share a few device buffers (a ring), whose number does not grow
+ * with the number of layers or of microbatches in flight.
  *
  * All four are called between gh_layer_enter and gh_layer_exit, for the
  * microbatch of that pass, while the parts are issued.  In a recorded pass they
@@ -115,7 +115,7 @@ typedef struct gh_offload_desc {
 /* Frozen: arrays of it cross the ABI.  Since 0.3. */
 typedef struct gh_offload_tensor {
     void *address; /* device memory; set by gh_offload_save (read there with
-                      GH_OFFLOAD_OWN) and by gh_offload_load */
+                      GH_OFFLOAD_HOST_OWNED) and by gh_offload_load */
     uint64_t bytes;
 } gh_offload_tensor;
 
@@ -123,7 +123,7 @@ typedef struct gh_offload_tensor {
 enum {
     /* The tensors are in device memory of the host's own: gh_offload_save reads
      * their addresses instead of setting them.  Since 0.4. */
-    GH_OFFLOAD_OWN = 1u << 0
+    GH_OFFLOAD_HOST_OWNED = 1u << 0
 };
 
 /* One group.  Zero the struct, then set struct_size.  Since 0.3. */
@@ -137,8 +137,9 @@ typedef struct gh_offload_group {
     /* since 0.4 */
     uint32_t flags;    /* GH_OFFLOAD_*; ignored by gh_offload_load */
     uint32_t reserved; /* must be 0 */
-    void *object; /* with GH_OFFLOAD_OWN: handed to gh_host_services.released;
-                     NULL: the service is not called for this group */
+    void *object;      /* with GH_OFFLOAD_HOST_OWNED: handed to
+                          gh_host_services.released; NULL: the service is not
+                          called for this group */
 } gh_offload_group;
 
 /**
@@ -157,7 +158,8 @@ typedef struct gh_offload_group {
  * the groups that the pass has saved; groups that it has loaded and not
  * released may be loaded again.
  *
- * With GH_OFFLOAD_OWN the host gives the addresses, and these rules hold:
+ * With GH_OFFLOAD_HOST_OWNED the host gives the addresses, and these rules
+ * hold:
  *
  * - The pass that saves the group also commits it.  Between the two calls the
  *   addresses do not change, and at the commit all writes have been issued: a
@@ -199,7 +201,7 @@ GH_API gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
  * with GRAPHHOOKS_OFFLOAD_DELAY=1 not before gh_flush_delayed.
  *
  * @return GH_OK; GH_ERR_STATE when the group was not saved, or, with
- *         GH_OFFLOAD_OWN, by another pass; else as save.
+ *         GH_OFFLOAD_HOST_OWNED, by another pass; else as save.
  * Blocks: never.  Since: 0.3.
  */
 GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
@@ -219,8 +221,8 @@ GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
  * Until gh_offload_release the host may also write into the group; what it
  * writes is lost then.  GRAPHHOOKS_CHECK gives the group to both of its runs as
  * it was saved, whether or not it is listed as an output.  A group of
- * GH_OFFLOAD_OWN that stays on the device is the host's own memory: list it as
- * an output with GH_BUFFER_UPDATED.
+ * GH_OFFLOAD_HOST_OWNED that stays on the device is the host's own memory: list
+ * it as an output with GH_BUFFER_UPDATED.
  *
  * A group is loaded once and released once, in the backward.  With
  * GH_SESSION_DELAY_WGRAD each of the two calls may be in the GH_WGRAD pass

@@ -226,8 +226,8 @@ typedef struct gh_stats {
     uint64_t check_failures; /* differences found; on the software device also
                                 reads of memory that nothing had written */
     /* since 0.5 */
-    uint64_t asked; /* times that the ranks of a bank compared decisions:
-                       graphhooks/ranks.h */
+    uint64_t agreements; /* times that the ranks of a bank compared decisions:
+                            graphhooks/ranks.h */
 } gh_stats;
 
 /**

@@ -8,12 +8,12 @@
  * as many as there are tokens:
  *
  *     gh_stash_create(&desc, &stash, &err);
- *     gh_stash_add(stash, rows_most, &entry, &err);    each layer and slot
+ *     gh_stash_add(stash, max_rows, &entry, &err);    each layer and slot
  *     ...
  *     gh_stash_push(stash, &op, &err);                 in the forward
  *     gh_stash_pop(stash, &op, &err);                  in the backward
  *     ...
- *     gh_stash_end_step(stash, stream, &again, &err);  once a step
+ *     gh_stash_end_step(stash, stream, &rerun, &err);  once a step
  *     gh_stash_destroy(stash);
  *
  * Pushes and pops may be captured, and each launch then moves as many rows as
@@ -115,13 +115,13 @@ GH_API void gh_stash_destroy(gh_stash *stash);
  * each microbatch that is in flight at a time, such as one for each slot
  * (gh_decision.slot).  Not while a stream is captured, as it allocates.
  *
- * @param      rows_most  the most rows that a push may have, at least 1
- * @param[out] entry_p    its number, from 0
+ * @param      max_rows  the most rows that a push may have, at least 1
+ * @param[out] entry_p   its number, from 0
  *
  * @return GH_OK; GH_ERR_NO_MEMORY; GH_ERR_DEVICE; GH_ERR_INVALID.
  * Blocks: until its few bytes are zeroed.  Since: 0.6.
  */
-GH_API gh_status gh_stash_add(gh_stash *stash, uint32_t rows_most,
+GH_API gh_status gh_stash_add(gh_stash *stash, uint32_t max_rows,
                               uint32_t *entry_p, gh_error *err);
 
 /**
@@ -155,7 +155,7 @@ typedef struct gh_stash_tensor {
 /* gh_stash_op.flags */
 enum {
     /* Of a pop: rows after the last one that was kept, up to the entry's
-     * rows_most, become 0.  For kernels that read all rows. */
+     * max_rows, become 0.  For kernels that read all rows. */
     GH_STASH_CLEAR = 1u << 0
 };
 
@@ -170,7 +170,7 @@ typedef struct gh_stash_op {
      * The sum of row_bytes is at most page_bytes. */
     const gh_stash_tensor *tensors;
     /* Where the device has the number of rows, an int32_t that is read when the
-     * push runs, and below 0 counts as 0; NULL: rows_most.  A pop does not read
+     * push runs, and below 0 counts as 0; NULL: max_rows.  A pop does not read
      * it. */
     const void *count;
     void *stream; /* the host's CUstream */
@@ -180,7 +180,7 @@ typedef struct gh_stash_op {
  * Keep rows.  After it on the stream, their memory is the host's again.  An
  * entry that holds rows loses them.
  *
- * More rows than rows_most, or more than there are pages for, are refused: the
+ * More rows than max_rows, or more than there are pages for, are refused: the
  * push keeps none, and gh_stash_end_step() will say so.  A stash without pages
  * keeps none either, and only counts.
  *
@@ -215,7 +215,7 @@ GH_API gh_status gh_stash_pop(gh_stash *stash, const gh_stash_op *op,
  * (GH_LOG_WARN).
  *
  * @param      stream   where pushes and pops were issued last
- * @param[out] again_p  1: run the step once more without the stash; 0: go on.
+ * @param[out] rerun_p  1: run the step once more without the stash; 0: go on.
  *                      Equal on all ranks
  *
  * @return GH_OK; GH_ERR_STATE when the stream is captured; GH_ERR_RANKS when a
@@ -224,7 +224,7 @@ GH_API gh_status gh_stash_pop(gh_stash *stash, const gh_stash_op *op,
  * Since: 0.6.
  */
 GH_API gh_status gh_stash_end_step(gh_stash *stash, void *stream,
-                                   uint32_t *again_p, gh_error *err);
+                                   uint32_t *rerun_p, gh_error *err);
 
 /**
  * Give the memory of the pages back; graphs keep their addresses.  No entry may
@@ -258,15 +258,15 @@ typedef struct gh_stash_stats {
     uint32_t entries;
     uint64_t bytes; /* of all pages */
     uint64_t page_bytes;
-    uint64_t held_bytes;  /* pages in use at the end of the last step: 0, or
-                             pushes were not popped */
-    uint64_t step_bytes;  /* what the last step needed at most at a time */
-    uint64_t most_bytes;  /* what any step needed at most */
-    uint64_t worst_bytes; /* what all entries with all rows need together, with
-                             the row_bytes of their last push */
+    uint64_t held_bytes;      /* pages in use at the end of the last step: 0, or
+                                 pushes were not popped */
+    uint64_t step_peak_bytes; /* what the last step needed at most at a time */
+    uint64_t peak_bytes;      /* what any step needed at most */
+    uint64_t worst_case_bytes; /* what all entries with all rows need together,
+                                  with the row_bytes of their last push */
     uint64_t steps;
-    uint64_t refused; /* pushes of this rank, in steps that have ended */
-    uint64_t again;   /* steps that some rank had to run once more */
+    uint64_t refused;     /* pushes of this rank, in steps that have ended */
+    uint64_t reruns;      /* steps that some rank had to run once more */
     uint64_t spill_bytes; /* pinned, for pages */
     uint64_t spilled;     /* pushes that were kept there, in steps that have
                              ended */

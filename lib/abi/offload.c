@@ -18,20 +18,20 @@
 #define MOST_BYTES (UINT64_C(1) << 48)
 
 /* Checks the fields for hosts that name the addresses of their tensors
- * (GH_OFFLOAD_OWN). */
+ * (GH_OFFLOAD_HOST_OWNED). */
 static gh_status check_own(const gh_offload_group *group, gh_error *err)
 {
-    if ((group->flags & ~(uint32_t)GH_OFFLOAD_OWN) != 0 ||
+    if ((group->flags & ~(uint32_t)GH_OFFLOAD_HOST_OWNED) != 0 ||
         group->reserved != 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_group: flags 0x%x, reserved %u: zero the "
                        "struct before filling it",
                        group->flags, group->reserved);
     }
-    if (group->object != NULL && (group->flags & GH_OFFLOAD_OWN) == 0) {
+    if (group->object != NULL && (group->flags & GH_OFFLOAD_HOST_OWNED) == 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_group.object is set: it is for "
-                       "GH_OFFLOAD_OWN");
+                       "GH_OFFLOAD_HOST_OWNED");
     }
     return GH_OK;
 }
@@ -42,7 +42,7 @@ static gh_status check_addresses(const gh_offload_group *group, gh_error *err)
         if (group->tensors[i].address == NULL && group->tensors[i].bytes != 0) {
             return gh_fail(err, GH_ERR_INVALID,
                            "gh_offload_save: tensors[%u] has %llu bytes at "
-                           "NULL: with GH_OFFLOAD_OWN say where it is",
+                           "NULL: with GH_OFFLOAD_HOST_OWNED say where it is",
                            i, (unsigned long long)group->tensors[i].bytes);
         }
     }
@@ -97,7 +97,7 @@ gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
     gh_status status =
         check_group(session, "gh_offload_save", group, &ours, err);
 
-    if (status == GH_OK && (ours.flags & GH_OFFLOAD_OWN) != 0) {
+    if (status == GH_OK && (ours.flags & GH_OFFLOAD_HOST_OWNED) != 0) {
         status = check_addresses(&ours, err);
     }
     return status == GH_OK ? gh_capture_save(session->capture, &ours, err)

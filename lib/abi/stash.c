@@ -155,7 +155,7 @@ static gh_status check(const gh_stash *stash, const char *call, gh_error *err)
     return gh_check_outside(gh_stash_is_free(stash), call, err);
 }
 
-gh_status gh_stash_add(gh_stash *stash, uint32_t rows_most, uint32_t *entry_p,
+gh_status gh_stash_add(gh_stash *stash, uint32_t max_rows, uint32_t *entry_p,
                        gh_error *err)
 {
     struct gh_device_before before;
@@ -164,13 +164,13 @@ gh_status gh_stash_add(gh_stash *stash, uint32_t rows_most, uint32_t *entry_p,
     if (status != GH_OK) {
         return status;
     }
-    if (entry_p == NULL || rows_most == 0 || rows_most > INT32_MAX) {
+    if (entry_p == NULL || max_rows == 0 || max_rows > INT32_MAX) {
         return gh_fail(err, GH_ERR_INVALID, "gh_stash_add: %s",
                        entry_p == NULL ? "entry_p is NULL"
-                                       : "rows_most has to be 1 to 2147483647");
+                                       : "max_rows has to be 1 to 2147483647");
     }
     before = gh_device_enter(gh_stash_device(stash));
-    status = gh_stash_make_entry(stash, rows_most, entry_p, err);
+    status = gh_stash_make_entry(stash, max_rows, entry_p, err);
     gh_device_leave(gh_stash_device(stash), before);
     return status;
 }
@@ -246,7 +246,7 @@ gh_status gh_stash_pop(gh_stash *stash, const gh_stash_op *op, gh_error *err)
     return move(stash, op, false, err);
 }
 
-gh_status gh_stash_end_step(gh_stash *stash, void *stream, uint32_t *again_p,
+gh_status gh_stash_end_step(gh_stash *stash, void *stream, uint32_t *rerun_p,
                             gh_error *err)
 {
     struct gh_device_before before;
@@ -255,12 +255,12 @@ gh_status gh_stash_end_step(gh_stash *stash, void *stream, uint32_t *again_p,
     if (status != GH_OK) {
         return status;
     }
-    if (again_p == NULL) {
+    if (rerun_p == NULL) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_stash_end_step: again_p is NULL");
+                       "gh_stash_end_step: rerun_p is NULL");
     }
     before = gh_device_enter(gh_stash_device(stash));
-    status = gh_stash_ask(stash, stream, again_p, err);
+    status = gh_stash_ask(stash, stream, rerun_p, err);
     gh_device_leave(gh_stash_device(stash), before);
     return status;
 }
@@ -309,7 +309,7 @@ gh_status gh_stash_get_stats(const gh_stash *stash, gh_stash_stats *stats,
                        stash == NULL ? "stash" : "stats");
     }
     status = gh_check_size("gh_stash_stats", stats,
-                           GH_SIZE_THROUGH(gh_stash_stats, again), sizeof(ours),
+                           GH_SIZE_THROUGH(gh_stash_stats, reruns), sizeof(ours),
                            err);
     if (status != GH_OK) {
         return status;

@@ -354,15 +354,15 @@ struct gh_stash_state_words {
 /* Of the pages of both pools. */
 uint64_t gh_device_stash_state_bytes(uint64_t n_pages);
 /* A record says which pages hold the rows of a push.  It begins as zeros. */
-uint64_t gh_device_stash_record_bytes(uint32_t rows_most);
+uint64_t gh_device_stash_record_bytes(uint32_t max_rows);
 #define GH_STASHING_TENSORS 16u
 struct gh_stashing {
     void *state, *record;
     void *pool; /* NULL: there are no pages, and pushes are only counted */
     void *spill; /* pinned pages for pushes that find too few; or NULL */
     uint64_t page_bytes;
-    uint32_t page_rows, rows_most;
-    const void *count; /* int32_t on the device; NULL: rows_most */
+    uint32_t page_rows, max_rows;
+    const void *count; /* int32_t on the device; NULL: max_rows */
     bool clears;       /* rows that a pop does not bring become 0 */
     uint32_t n;
     void *rows[GH_STASHING_TENSORS];

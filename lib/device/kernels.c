@@ -247,10 +247,10 @@ uint64_t gh_device_stash_state_bytes(uint64_t n_pages)
 }
 
 /* A page has at least one row. */
-uint64_t gh_device_stash_record_bytes(uint32_t rows_most)
+uint64_t gh_device_stash_record_bytes(uint32_t max_rows)
 {
     return sizeof(struct gh_stash_record) +
-           (uint64_t)rows_most * sizeof(uint32_t);
+           (uint64_t)max_rows * sizeof(uint32_t);
 }
 
 static gh_status launch_pages(struct gh_device *dev,
@@ -263,7 +263,7 @@ static gh_status launch_pages(struct gh_device *dev,
                                     .pool = (uintptr_t)to->pool,
                                     .spill = (uintptr_t)to->spill,
                                     .page_bytes = to->page_bytes,
-                                    .rows_most = takes ? to->rows_most : 0,
+                                    .max_rows = takes ? to->max_rows : 0,
                                     .page_rows = to->page_rows };
     void *params[] = { &pages };
 
@@ -279,8 +279,8 @@ static gh_status launch_rows(struct gh_device *dev,
                                   .spill = (uintptr_t)to->spill,
                                   .page_bytes = to->page_bytes,
                                   .page_rows = to->page_rows,
-                                  .rows_most =
-                                      out && to->clears ? to->rows_most : 0,
+                                  .max_rows =
+                                      out && to->clears ? to->max_rows : 0,
                                   .out = out,
                                   .n_parts = to->n };
     void *params[] = { &rows };
@@ -293,7 +293,7 @@ static gh_status launch_rows(struct gh_device *dev,
         rows.parts[i] = (struct gh_stash_part){ (uintptr_t)to->rows[i],
                                                 to->row_bytes[i] };
     }
-    gh_stash_plan(&rows, (to->rows_most - 1) / to->page_rows + 1, &x, &y);
+    gh_stash_plan(&rows, (to->max_rows - 1) / to->page_rows + 1, &x, &y);
     return gh_device_call(dev, err, cuLaunchKernel,
                           (dev->stash_rows, x, y, 1, GH_KERNEL_THREADS, 1, 1, 0,
                            stream, params, NULL));

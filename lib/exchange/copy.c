@@ -32,7 +32,7 @@ static gh_status fork_lanes(gh_exchange *x, void *stream, gh_error *err)
 
     if (x->n_lanes != 0) {
         status = gh_device_event_record(x->dev, x->begun, stream, err);
-        x->stats.edges += 1 + x->n_lanes;
+        x->stats.event_waits += 1 + x->n_lanes;
     }
     for (uint32_t i = 0; i < x->n_lanes && status == GH_OK; i++) {
         status = gh_device_event_wait(x->dev, x->lanes[i].stream, x->begun,
@@ -86,7 +86,7 @@ static gh_status put_in_batches(gh_exchange *x, const gh_exchange_op *op,
         if (copies.n == GH_COPIES_OUT || (i == x->n - 1 && copies.n != 0)) {
             status = gh_device_put_all(x->dev, &copies, true, op->stream,
                                        taken_p, err);
-            x->stats.batches += *taken_p;
+            x->stats.batch_copies += *taken_p;
             copies.n = 0;
         }
     }
@@ -98,7 +98,7 @@ static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
 {
     gh_status status = GH_OK;
 
-    x->stats.edges += 2 * x->n_lanes;
+    x->stats.event_waits += 2 * x->n_lanes;
     for (uint32_t i = 0; i < x->n_lanes && status == GH_OK; i++) {
         status = gh_device_event_record(x->dev, x->lanes[i].done,
                                         x->lanes[i].stream, err);

@@ -200,7 +200,7 @@ static const char *byte_that_is_up(const gh_exchange *x)
 gh_status gh_flags_set(gh_exchange *x, enum gh_flag flag, uint32_t rank,
                        void *stream, gh_error *err)
 {
-    x->stats.signs++;
+    x->stats.signal_copies++;
     return gh_device_put(x->dev, gh_flag_at(x, flag, rank), byte_that_is_up(x),
                          1, stream, err);
 }
@@ -229,8 +229,8 @@ static gh_status set_some(gh_exchange *x, enum gh_flag flag, uint32_t first,
     }
     status = gh_device_put_all(x->dev, &copies, false, stream, &taken, err);
     *n_p = taken ? copies.n : 0;
-    x->stats.signs += *n_p;
-    x->stats.batches += taken;
+    x->stats.signal_copies += *n_p;
+    x->stats.batch_copies += taken;
     return status;
 }
 
@@ -242,7 +242,7 @@ gh_status gh_flags_set_all(gh_exchange *x, enum gh_flag flag, void *stream,
 
     while (i < x->n && status == GH_OK) {
         n = 0;
-        if (x->stats.batches != 0 && gh_exchange_has_batches(x, stream)) {
+        if (x->stats.batch_copies != 0 && gh_exchange_has_batches(x, stream)) {
             status = set_some(x, flag, i, &n, stream, err);
         }
         if (n == 0 && status == GH_OK) {
@@ -257,9 +257,9 @@ gh_status gh_flags_set_all(gh_exchange *x, enum gh_flag flag, void *stream,
 gh_status gh_flags_wait(gh_exchange *x, enum gh_flag flag, void *stream,
                         gh_error *err)
 {
-    x->stats.words += 2 * x->n_words;
+    x->stats.memory_ops += 2 * x->n_words;
     return gh_device_words(x->dev, x->words[flag], 2 * x->n_words, stream,
-                           &x->stats.word_calls, err);
+                           &x->stats.memory_op_calls, err);
 }
 
 /* Reads only the rows that are asked for, because others may be writing to the

@@ -91,9 +91,9 @@ static void log_summary(const struct gh_capture *c, const gh_stats *s,
                  (unsigned long long)c->check.outputs,
                  (unsigned long long)c->check.bytes);
     }
-    if (s->asked != 0) {
+    if (s->agreements != 0) {
         snprintf(asked, sizeof(asked), "; other ranks were asked %llu times",
-                 (unsigned long long)s->asked);
+                 (unsigned long long)s->agreements);
     }
     gh_log_line(c->options.log, GH_LOG_INFO,
                 "closed after %llu steps: %s; %llu recordings in %u slot%s; "

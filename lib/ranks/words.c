@@ -131,7 +131,7 @@ gh_status gh_rank_words_collect(struct gh_capture *c, struct gh_bank *bank,
     struct gh_device_before before = gh_device_enter(c->dev);
     gh_status status;
 
-    c->counts.stats.asked++;
+    c->counts.stats.agreements++;
     status = gh_comm_gather(bank->comm, mine, n, all_p, err);
     gh_device_leave(c->dev, before);
     return status;

@@ -21,7 +21,7 @@
 
 struct entry {
     void *record;
-    uint32_t rows_most;
+    uint32_t max_rows;
     uint64_t row_bytes; /* of the last push: all tensors */
 };
 
@@ -175,10 +175,10 @@ static gh_status make_pages(gh_stash *stash, uint64_t bytes, gh_error *err)
 
 /* ---- entries ------------------------------------------------------------- */
 
-gh_status gh_stash_make_entry(gh_stash *stash, uint32_t rows_most,
+gh_status gh_stash_make_entry(gh_stash *stash, uint32_t max_rows,
                               uint32_t *entry_p, gh_error *err)
 {
-    const uint64_t bytes = gh_device_stash_record_bytes(rows_most);
+    const uint64_t bytes = gh_device_stash_record_bytes(max_rows);
     void *record = NULL;
     gh_status status;
 
@@ -205,7 +205,7 @@ gh_status gh_stash_make_entry(gh_stash *stash, uint32_t rows_most,
         return status;
     }
     stash->entries[stash->n_entries] =
-        (struct entry){ .record = record, .rows_most = rows_most };
+        (struct entry){ .record = record, .max_rows = max_rows };
     *entry_p = stash->n_entries++;
     return GH_OK;
 }
@@ -276,7 +276,7 @@ gh_status gh_stash_issue(gh_stash *stash, const gh_stash_op *op, bool pushes,
                                .page_bytes = stash->page_bytes,
                                .page_rows =
                                    (uint32_t)(stash->page_bytes / row_bytes),
-                               .rows_most = entry->rows_most,
+                               .max_rows = entry->max_rows,
                                .count = op->count,
                                .clears = (op->flags & GH_STASH_CLEAR) != 0,
                                .n = op->n_tensors };
@@ -327,9 +327,9 @@ static void count_step(gh_stash *stash)
                                    seen->spill_pages - seen->spill_free) *
                         stash->page_bytes;
     stats->spilled += seen->spilled;
-    stats->step_bytes = (uint64_t)seen->most * stash->page_bytes;
-    if (stats->step_bytes > stats->most_bytes) {
-        stats->most_bytes = stats->step_bytes;
+    stats->step_peak_bytes = (uint64_t)seen->most * stash->page_bytes;
+    if (stats->step_peak_bytes > stats->peak_bytes) {
+        stats->peak_bytes = stats->step_peak_bytes;
     }
     stats->refused += stash->n_pages > 0 ? seen->refused : 0;
 }
@@ -387,7 +387,7 @@ static void say(gh_stash *stash, const uint64_t *all, uint32_t first)
                     "more rows than its entry, or more than either the device "
                     "or the host had pages for; all ranks run the step once "
                     "more without the stash; give gh_stash_add() a larger "
-                    "rows_most, or the device more bytes",
+                    "max_rows, or the device more bytes",
                     first, stash->n, (unsigned long long)words[WORD_WANTED],
                     (unsigned long long)words[WORD_BYTES]);
     } else if (stash->rank == first) {
@@ -401,7 +401,7 @@ static void say(gh_stash *stash, const uint64_t *all, uint32_t first)
     }
 }
 
-gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *again_p,
+gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *rerun_p,
                        gh_error *err)
 {
     uint64_t mine[N_WORDS] = { 0 };
@@ -412,7 +412,7 @@ gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *again_p,
     if (own == GH_OK) {
         count_step(stash);
         mine[WORD_REFUSED] = stash->n_pages > 0 ? stash->seen->refused : 0;
-        mine[WORD_WANTED] = stash->stats.step_bytes;
+        mine[WORD_WANTED] = stash->stats.step_peak_bytes;
         mine[WORD_BYTES] = stash->stats.bytes + stash->stats.spill_bytes;
     }
     mine[WORD_STATUS] = (uint64_t)(int64_t)own;
@@ -430,10 +430,10 @@ gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *again_p,
         }
     }
     if (worst < stash->n) {
-        stash->stats.again++;
+        stash->stats.reruns++;
         say(stash, all, worst);
     }
-    *again_p = worst < stash->n;
+    *rerun_p = worst < stash->n;
     return GH_OK;
 }
 
@@ -467,7 +467,7 @@ static gh_status share(gh_stash *stash, gh_status own, uint64_t *mine,
 
     memset(mine, 0, N_WORDS * sizeof(*mine));
     mine[WORD_STATUS] = (uint64_t)(int64_t)own;
-    mine[WORD_WANTED] = stash->stats.most_bytes;
+    mine[WORD_WANTED] = stash->stats.peak_bytes;
     status = gather(stash, mine, all_p, own == GH_OK ? err : NULL);
     return own != GH_OK ? own : status;
 }
@@ -723,7 +723,7 @@ void gh_stash_count(const gh_stash *stash, gh_stash_stats *stats)
     *stats = stash->stats;
     stats->entries = stash->n_entries;
     for (uint32_t i = 0; i < stash->n_entries; i++) {
-        stats->worst_bytes +=
-            (uint64_t)stash->entries[i].rows_most * stash->entries[i].row_bytes;
+        stats->worst_case_bytes +=
+            (uint64_t)stash->entries[i].max_rows * stash->entries[i].row_bytes;
     }
 }

@@ -32,7 +32,7 @@ const struct gh_log *gh_stash_log(const gh_stash *stash);
 struct gh_device *gh_stash_device(const gh_stash *stash);
 void gh_stash_count(const gh_stash *stash, gh_stash_stats *stats);
 
-gh_status gh_stash_make_entry(gh_stash *stash, uint32_t rows_most,
+gh_status gh_stash_make_entry(gh_stash *stash, uint32_t max_rows,
                               uint32_t *entry_p, gh_error *err);
 gh_status gh_stash_make_pages(gh_stash *stash, uint64_t bytes, uint32_t percent,
                               gh_error *err);
@@ -42,7 +42,7 @@ gh_status gh_stash_issue(gh_stash *stash, const gh_stash_op *op, bool pushes,
 gh_status gh_stash_give(gh_stash *stash, void *stream, gh_error *err);
 gh_status gh_stash_take(gh_stash *stash, gh_error *err);
 bool gh_stash_is_suspended(const gh_stash *stash);
-gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *again_p,
+gh_status gh_stash_ask(gh_stash *stash, void *stream, uint32_t *rerun_p,
                        gh_error *err);
 
 #endif

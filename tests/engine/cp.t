@@ -234,14 +234,14 @@ ok $? "a launch that fails on one rank ends all in time"
 {
     train "what ranks decide is compared" GRAPHHOOKS_CHECK=ranks \
         GRAPHHOOKS_LOG=off -- $few
-    checked=$(value asked)
+    checked=$(value agreements)
     train "and is not" -- $few
-    [ "$(value asked)" -gt 0 ] && [ "$(value asked)" -lt "$checked" ]
+    [ "$(value agreements)" -gt 0 ] && [ "$(value agreements)" -lt "$checked" ]
     ok $? "ranks ask each other when they record, and oftener in a check"
     train "twice as many steps" -- $few --steps 8 --cp-force 3
-    longer=$(value asked)
+    longer=$(value agreements)
     train "of one size" -- $few --cp-force 3
-    [ "$(value asked)" -eq "$longer" ]
+    [ "$(value agreements)" -eq "$longer" ]
     ok $? "passes that are replayed ask nobody"
 }
 

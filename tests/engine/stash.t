@@ -14,10 +14,10 @@ stashes()
 {
     name=$1
     shift
-    trains "$@" && [ "$(value again)" -eq 0 ] &&
+    trains "$@" && [ "$(value reruns)" -eq 0 ] &&
         [ "$(value held_bytes)" -eq 0 ] &&
         [ "$(value bytes)" -gt 0 ] &&
-        [ "$(value most_bytes)" -le \
+        [ "$(value peak_bytes)" -le \
             "$(($(value bytes) + $(value spill_bytes)))" ]
     held=$?
     ok $held "$name: the same losses and weights, with rows in pages"
@@ -114,7 +114,7 @@ for model in moe "mla --experts 4" "hybrid --pattern ME*E"; do
             --offload qkv_linear,core_attn,attn_proj \
             --compare eager,graph,graph+offload,graph+offload+delay &&
             [ -n "$alone" ] && [ "$(numbers)" = "$alone" ] &&
-            [ "$(value again)" -eq 0 ] && [ "$(value bytes)" -gt 0 ] &&
+            [ "$(value reruns)" -eq 0 ] && [ "$(value bytes)" -gt 0 ] &&
             { [ "$(value groups_offloaded)" -gt 0 ] ||
                 [ "${model#hybrid}" != "$model" ]; } &&
             ! grep -q '"replays": 0' "$scratch/out.json" ||
@@ -132,7 +132,7 @@ for more in "" "--sync-free" "--drop-and-pad --stash 20K" "--pp 2 --ep 2 --stash
     # shellcheck disable=SC2086 # words
     trains -- $few $more
     [ "$status" -eq 0 ] && grep -q '"bitwise_equal": true' \
-        "$scratch/out.json" && [ "$(value again)" -gt 0 ] &&
+        "$scratch/out.json" && [ "$(value reruns)" -gt 0 ] &&
         [ "$(value held_bytes)" -eq 0 ]
     held=$?
     ok $held "too few pages $more: the step runs again, and is eager's"
@@ -160,7 +160,7 @@ done
 trains -- --model moe --ranks 2 --ep 2 --stash 100% --microbatches 1,4 \
     --steps 4
 [ "$status" -eq 0 ] && grep -q '"bitwise_equal": true' "$scratch/out.json" &&
-    [ "$(value again)" -eq 2 ] && [ "$(value most_bytes)" -gt "$(value bytes)" ]
+    [ "$(value reruns)" -eq 2 ] && [ "$(value peak_bytes)" -gt "$(value bytes)" ]
 ok $? "a step of more microbatches than the first needs more, and runs again"
 
 # peak OPTION...: bytes that graphs need.
@@ -173,7 +173,7 @@ peak()
 if [ "$driver" = soft ]; then
     without=$(peak)
     with=$(peak --stash 120%)
-    [ "$(value most_bytes)" -gt 0 ] && [ "$((10 * with))" -lt "$((7 * without))" ]
+    [ "$(value peak_bytes)" -gt 0 ] && [ "$((10 * with))" -lt "$((7 * without))" ]
     ok $? "pages of $with bytes with all else, against $without"
 fi
 

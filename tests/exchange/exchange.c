@@ -95,28 +95,29 @@ static void are_as_few_as_said(struct rank *r, const gh_exchange_stats *stats)
     const long long words = (r->n + 3) / 4, rows = wanted.in_turn ? 1 : 2;
     const long long calls = rows - (kernel && !ranks_are_soft());
 
-    says_int(r, (long long)stats->words, 2 * 2 * calls * words,
+    says_int(r, (long long)stats->memory_ops, 2 * 2 * calls * words,
              "of %d ranks two exchanges wait for few words", r->n);
-    says_int(r, (long long)stats->word_calls, 2 * calls,
+    says_int(r, (long long)stats->memory_op_calls, 2 * calls,
              "in %lld calls of the driver each", calls);
     if (kernel) {
-        says_int(r, (long long)stats->signs, 2 * (rows - 1) * others,
+        says_int(r, (long long)stats->signal_copies, 2 * (rows - 1) * others,
                  "the kernel itself says what has arrived");
-        says_int(r, (long long)stats->edges, 0, "and uses no event");
+        says_int(r, (long long)stats->event_waits, 0, "and uses no event");
         return;
     }
-    says_int(r, (long long)stats->signs, 2 * rows * others,
+    says_int(r, (long long)stats->signal_copies, 2 * rows * others,
              "tell each other rank %lld things", rows);
-    if (stats->batches != 0) { /* of parts, and of each row of signs */
-        says_int(r, (long long)stats->batches, 2 * (1 + rows) - (rows - 1),
+    if (stats->batch_copies != 0) { /* of parts, and of each row of signs */
+        says_int(r, (long long)stats->batch_copies, 2 * (1 + rows) - (rows - 1),
                  "and have one call for all parts and one for all signs, but "
                  "for signs before the first parts");
-        says_int(r, (long long)stats->edges, 0, "and use no event");
+        says_int(r, (long long)stats->event_waits, 0, "and use no event");
         return;
     }
     says(r, lanes == 0 || refuses || !ranks_are_soft(),
          "parts of several ranks go in one call where the driver has it");
-    says_int(r, (long long)stats->edges, lanes > 0 ? 2 * (1 + 3 * lanes) : 0,
+    says_int(r, (long long)stats->event_waits,
+             lanes > 0 ? 2 * (1 + 3 * lanes) : 0,
              "and use events for the second peer and on");
 }
 
@@ -544,7 +545,8 @@ static void test_measured(struct rank *r)
     says(r, stats.small_bytes == 0 || stats.small_bytes == 65536,
          "measured: up to %llu bytes are small",
          (unsigned long long)stats.small_bytes);
-    says(r, stats.calls == 0 && stats.copied_bytes == 0 && stats.words == 0,
+    says(r,
+         stats.calls == 0 && stats.copied_bytes == 0 && stats.memory_ops == 0,
          "measured: what was exchanged for that is not counted");
     ranks_barrier(r);
     says(r, !ranks_are_soft() || measured[0] == measured[r->rank],

@@ -220,18 +220,18 @@ static void run_steps(struct rank *r, bool replays)
     says_int(r, wrong, 0, "%s all rows that have pages come back",
              replays ? "from graphs" : "eagerly");
     says_int(r, unsure, 0, "all ranks run each tenth step once more");
-    says(r, held == 0 && stats.steps == STEPS && stats.again == STEPS / 10,
+    says(r, held == 0 && stats.steps == STEPS && stats.reruns == STEPS / 10,
          "no page is lost in %d steps", STEPS);
     says_int(r, (long long)stats.refused, r->rank == r->n - 1 ? STEPS / 10 : 0,
              "pushes were refused on the last rank alone");
     says(r,
-         r->rank == r->n - 1 ? stats.most_bytes == UINT64_C(21) * PAGE_BYTES
-                             : stats.most_bytes <= UINT64_C(20) * PAGE_BYTES,
+         r->rank == r->n - 1 ? stats.peak_bytes == UINT64_C(21) * PAGE_BYTES
+                             : stats.peak_bytes <= UINT64_C(20) * PAGE_BYTES,
          "what a step has needed is counted");
     says(r,
          stats.entries == LAYERS && stats.bytes == UINT64_C(20) * PAGE_BYTES &&
              stats.page_bytes == PAGE_BYTES &&
-             stats.worst_bytes == UINT64_C(4) * ROWS_MOST * 192,
+             stats.worst_case_bytes == UINT64_C(4) * ROWS_MOST * 192,
          "and what the worst case would take");
     if (replays) {
         gh_error err = { "" };
@@ -281,7 +281,7 @@ static void test_reserve(struct rank *r)
     gh_stash_end_step(stash, r->stream, &again, NULL);
     says(r, again == 0 && stats_of(stash).refused == 0,
          "a stash without pages only counts");
-    says_int(r, (long long)stats_of(stash).most_bytes, 8 * PAGE_BYTES,
+    says_int(r, (long long)stats_of(stash).peak_bytes, 8 * PAGE_BYTES,
              "eight pages, which 60 rows need");
     says_int(r, gh_stash_reserve(stash, 0, 100, &err), GH_OK,
              "a budget may be exactly that");
@@ -391,7 +391,7 @@ static void test_spill(struct rank *r)
     }
     says_int(r, (long long)stats_of(stash).spilled, 3 * 2,
              "two pushes of each step were spilled, and no more later");
-    says_int(r, (long long)stats_of(stash).most_bytes, 5 * PAGE_BYTES,
+    says_int(r, (long long)stats_of(stash).peak_bytes, 5 * PAGE_BYTES,
              "a step needs the pages of both");
     says_int(r, (long long)stats_of(stash).held_bytes, 0, "none is lost");
 
@@ -694,7 +694,7 @@ int main(void)
                      "there are 30720: all ranks run it once more"),
            1, "%d steps of 4 ranks that run once more: one line", STEPS / 10);
     is_int(run_heard(1, "too many rows", test_too_many_rows,
-                     "more rows than its entry", "a larger rows_most"),
+                     "more rows than its entry", "a larger max_rows"),
            1, "and one line of a push that is too large for its entry");
     ranks_run(3, "reserve together", test_reserve_together);
     ranks_run(2, "a rank that fails", test_a_rank_that_fails);

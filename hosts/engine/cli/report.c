@@ -201,8 +201,8 @@ static void print_stash(const struct result *result)
         printf("%s: stash: %.1f MiB of pages, and a step needed %.1f at most; "
                "the worst case is %.1f; %" PRIu64 " of %d steps ran again\n",
                mode_name(result->mode), mib(stash->bytes),
-               mib(stash->most_bytes), mib(stash->worst_bytes), stash->again,
-               result->steps);
+               mib(stash->peak_bytes), mib(stash->worst_case_bytes),
+               stash->reruns, result->steps);
         if (stash->spill_bytes != 0) {
             printf("%s: stash: %" PRIu64 " pushes were kept in the host's "
                    "memory, which has %.1f MiB for them\n",

@@ -129,7 +129,7 @@ static void write_stats(struct json *json, const struct result *result)
     json_count(json, "record_ns", stats->record_ns);
     json_count(json, "checks", stats->checks);
     json_count(json, "check_failures", stats->check_failures);
-    json_count(json, "asked", stats->asked);
+    json_count(json, "agreements", stats->agreements);
     json_end(json, '}');
 }
 
@@ -200,10 +200,10 @@ static void write_stash(struct json *json, const gh_stash_stats *stash)
     json_count(json, "bytes", stash->bytes);
     json_count(json, "page_bytes", stash->page_bytes);
     json_count(json, "held_bytes", stash->held_bytes);
-    json_count(json, "most_bytes", stash->most_bytes);
-    json_count(json, "worst_bytes", stash->worst_bytes);
+    json_count(json, "peak_bytes", stash->peak_bytes);
+    json_count(json, "worst_case_bytes", stash->worst_case_bytes);
     json_count(json, "refused", stash->refused);
-    json_count(json, "again", stash->again);
+    json_count(json, "reruns", stash->reruns);
     json_count(json, "spill_bytes", stash->spill_bytes);
     json_count(json, "spilled", stash->spilled);
     json_end(json, '}');

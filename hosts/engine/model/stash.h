@@ -44,7 +44,7 @@ struct stash {
 
     /* An entry is what one layer of one set keeps.  Returns 0, or -1:
      * dev->error. */
-    int (*add)(void *user, int rows_most, uint32_t *entry_p);
+    int (*add)(void *user, int max_rows, uint32_t *entry_p);
     void (*remove)(void *user, uint32_t entry);
     /* In the stream's order.  A failure sticks to the device. */
     void (*move)(void *user, const struct stash_move *move);

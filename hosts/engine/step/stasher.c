@@ -23,7 +23,7 @@ static int fail(const struct stasher *stasher, const gh_error *err)
 
 /* ---- struct stash -------------------------------------------------------- */
 
-static int add(void *user, int rows_most, uint32_t *entry_p)
+static int add(void *user, int max_rows, uint32_t *entry_p)
 {
     struct stasher *stasher = user;
     gh_error err = { "" };
@@ -41,7 +41,7 @@ static int add(void *user, int rows_most, uint32_t *entry_p)
                             CUDA_ERROR_OUT_OF_MEMORY);
     }
     stasher->unused = larger;
-    if (stasher->library.gh->stash_add(stasher->stash, (uint32_t)rows_most,
+    if (stasher->library.gh->stash_add(stasher->stash, (uint32_t)max_rows,
                                        entry_p, &err) != GH_OK) {
         return fail(stasher, &err);
     }

@@ -346,7 +346,7 @@ class gh_stats(Structure):
         ("record_ns", c_uint64),
         ("checks", c_uint64),
         ("check_failures", c_uint64),
-        ("asked", c_uint64),
+        ("agreements", c_uint64),
     ]
 
 
@@ -438,7 +438,7 @@ GH_BUFFER_UPDATED = 1 << 1
 GH_MAX_BUFFERS = 1024
 GH_MAX_GROUP = 32
 GH_MODULE_NAMED = 1 << 31
-GH_OFFLOAD_OWN = 1 << 0
+GH_OFFLOAD_HOST_OWNED = 1 << 0
 GH_DECLARED_ELSEWHERE = 1 << 0
 GH_DECLARED_LATE = 1 << 1
 GH_MAX_MICROBATCHES = 16384
@@ -760,13 +760,13 @@ class gh_exchange_stats(Structure):
         ("own_bytes", c_uint64),
         ("peers_direct", c_uint32),
         ("peers_ipc", c_uint32),
-        ("words", c_uint64),
-        ("word_calls", c_uint64),
-        ("signs", c_uint64),
-        ("edges", c_uint64),
+        ("memory_ops", c_uint64),
+        ("memory_op_calls", c_uint64),
+        ("signal_copies", c_uint64),
+        ("event_waits", c_uint64),
         ("kernel_calls", c_uint64),
         ("small_bytes", c_uint64),
-        ("batches", c_uint64),
+        ("batch_copies", c_uint64),
         ("suspends", c_uint64),
         ("given_bytes", c_uint64),
     ]
@@ -864,12 +864,12 @@ class gh_stash_stats(Structure):
         ("bytes", c_uint64),
         ("page_bytes", c_uint64),
         ("held_bytes", c_uint64),
-        ("step_bytes", c_uint64),
-        ("most_bytes", c_uint64),
-        ("worst_bytes", c_uint64),
+        ("step_peak_bytes", c_uint64),
+        ("peak_bytes", c_uint64),
+        ("worst_case_bytes", c_uint64),
         ("steps", c_uint64),
         ("refused", c_uint64),
-        ("again", c_uint64),
+        ("reruns", c_uint64),
         ("spill_bytes", c_uint64),
         ("spilled", c_uint64),
     ]

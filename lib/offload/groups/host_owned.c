@@ -171,7 +171,7 @@ gh_status gh_host_owned_refuse_pass(const struct gh_offload *o,
 {
     return gh_fail(err, GH_ERR_STATE,
                    "gh_offload_commit: %s was saved by another pass: save what "
-                   "has GH_OFFLOAD_OWN in the pass that commits it",
+                   "has GH_OFFLOAD_HOST_OWNED in the pass that commits it",
                    gh_group_name(o, i->group->layer, i->group->module).text);
 }
 

@@ -47,7 +47,7 @@ struct gh_host_owned {
 
 static inline bool gh_is_host_owned(const gh_offload_group *wanted)
 {
-    return (wanted->flags & GH_OFFLOAD_OWN) != 0;
+    return (wanted->flags & GH_OFFLOAD_HOST_OWNED) != 0;
 }
 
 static inline bool gh_instance_is_host_owned(const struct gh_instance *instance)

@@ -64,7 +64,8 @@ static void test_bad_arguments(void)
     group.object = &group;
     is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_INVALID, &e,
               "an object of a group that is not the host's is refused");
-    ok(strstr(e.text, "GH_OFFLOAD_OWN") != NULL, "and says why: %s", e.text);
+    ok(strstr(e.text, "GH_OFFLOAD_HOST_OWNED") != NULL, "and says why: %s",
+       e.text);
     group.struct_size = (uint32_t)GH_SIZE_THROUGH(gh_offload_group, tensors);
     is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_STATE, &e,
               "what lies after a group of 0.3 is not read");
@@ -81,7 +82,7 @@ static void test_bad_arguments(void)
     is_status(gh_offload_save(sv.session, &later.group, &e), GH_ERR_STATE, &e,
               "what it does not is not");
     group.struct_size = sizeof(group);
-    group.flags = GH_OFFLOAD_OWN;
+    group.flags = GH_OFFLOAD_HOST_OWNED;
     tensor.address = NULL;
     is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_INVALID, &e,
               "bytes at NULL are refused");
@@ -115,7 +116,7 @@ static gh_status place_again(bool save, uint64_t bytes, gh_error *e)
                                .module = GH_MODULE_CORE_ATTN,
                                .n_tensors = 2,
                                .tensors = tensors,
-                               .flags = GH_OFFLOAD_OWN,
+                               .flags = GH_OFFLOAD_HOST_OWNED,
                                .object = &sv };
 
     return (save ? gh_offload_save : gh_offload_load)(sv.session, &group, e);

@@ -591,7 +591,7 @@ static void save(uint32_t m, bool own)
             if (own) {
                 tensor.address =
                     (void *)(uintptr_t)(toy.memory + 16384 + 4096 * m);
-                group.flags = GH_OFFLOAD_OWN;
+                group.flags = GH_OFFLOAD_HOST_OWNED;
                 group.object = &input;
             }
             DURING(gh_offload_save, (toy.session, &group, &err));

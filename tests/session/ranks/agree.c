@@ -19,17 +19,17 @@ static void test_all_replay(struct rank *r)
     if (!sharer_open(&s, r, &plain)) {
         return;
     }
-    says_int(r, (long long)sharer_stats(&s).asked, 0,
+    says_int(r, (long long)sharer_stats(&s).agreements, 0,
              "warmup asks nobody");
     says(r, sharer_is_exact(&s), "a recorded step is right");
-    asked = sharer_stats(&s).asked;
+    asked = sharer_stats(&s).agreements;
     says_int(r, (long long)asked, 2 * SHARER_PASSES,
              "a recording asks at its beginning and at its end");
     for (uint32_t i = 0; i < 5; i++) {
         says(r, sharer_is_exact(&s), "replayed step %u is right", i);
     }
     says_int(r, s.replayed, 5 * SHARER_PASSES, "all its passes are replayed");
-    says_int(r, (long long)sharer_stats(&s).asked, (long long)asked,
+    says_int(r, (long long)sharer_stats(&s).agreements, (long long)asked,
              "which asks nobody");
     sharer_close(&s);
 }
@@ -94,11 +94,11 @@ static void test_a_recording_cannot_begin_on_one(struct rank *r)
         return;
     }
     says(r, sharer_is_exact(&s), "the step that records is right");
-    asked = sharer_stats(&s).asked;
+    asked = sharer_stats(&s).agreements;
     for (uint32_t i = 0; i < 3; i++) {
         says(r, sharer_is_exact(&s), "step %u after it is right", i);
     }
-    says_int(r, (long long)sharer_stats(&s).asked, (long long)asked,
+    says_int(r, (long long)sharer_stats(&s).agreements, (long long)asked,
              "none of them asks again");
     says_int(r, s.reruns, 0, "nothing had to run again");
     says_int(r, s.recorded, 2, "the passes of one segment are recorded");
@@ -119,12 +119,12 @@ static void test_all_leave(struct rank *r)
         return;
     }
     says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "two steps are right");
-    asked = sharer_stats(&s).asked;
+    asked = sharer_stats(&s).agreements;
     s.floats = SHARER_FLOATS / 2;
     says(r, sharer_is_exact(&s), "a step of another size is right");
     says_int(r, (long long)sharer_eager(&s, GH_REASON_INPUT), SHARER_PASSES,
              "it is eager");
-    says_int(r, (long long)(sharer_stats(&s).asked - asked), SHARER_PASSES,
+    says_int(r, (long long)(sharer_stats(&s).agreements - asked), SHARER_PASSES,
              "each of its passes asks once");
     s.floats = SHARER_FLOATS;
     says(r, sharer_is_exact(&s), "the next one is right");
@@ -339,7 +339,7 @@ static void test_a_local_pass_asks_nobody(struct rank *r)
     s.pass_flags = GH_PASS_LOCAL;
     says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "steps are right");
     says_int(r, s.recorded, SHARER_PASSES, "its passes are recorded");
-    says_int(r, (long long)sharer_stats(&s).asked, 0, "and ask nobody");
+    says_int(r, (long long)sharer_stats(&s).agreements, 0, "and ask nobody");
     sharer_close(&s);
 }
 

@@ -64,7 +64,7 @@ static bool find_group(struct pair *p, const struct pair_work *w, uint32_t q,
     group.module = modules[g];
     if (forward && pair_is_lent(p, q, g)) {
         tensor.address = (void *)(uintptr_t)block->address;
-        group.flags = GH_OFFLOAD_OWN;
+        group.flags = GH_OFFLOAD_HOST_OWNED;
         group.object = block;
     }
     status = (forward ? gh_offload_save : gh_offload_load)(p->toy.session,

@@ -102,7 +102,7 @@ static enum toy_outcome find_group(struct toy *toy, struct toy_group *group,
     }
     if (toy->options.own && forward) {
         block = put_group(toy, group, w);
-        wanted.flags = GH_OFFLOAD_OWN;
+        wanted.flags = GH_OFFLOAD_HOST_OWNED;
         wanted.object = toy->options.unlent ? NULL : block;
     }
     status = (forward ? gh_offload_save : gh_offload_load)(toy->session,

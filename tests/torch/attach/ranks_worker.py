@@ -348,7 +348,7 @@ def trained(train, *, grain="layer", make=Layer, model=None, before=None,
     if run is not None and run.attached is not None:
         stats = run.attached.stats()
         found.update({key: stats[key] for key in (
-            "replays", "recordings", "asked", "refused", "eager_calls",
+            "replays", "recordings", "agreements", "refused", "eager_calls",
             "check_failures", "banks", "verify")})
         found["meetings"] = run.attached.ranks.asked
         found["said"] = run.attached.explain()

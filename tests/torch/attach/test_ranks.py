@@ -147,7 +147,7 @@ def test_ranks_train_as_they_do_eagerly(together, case):
                                   "offload"])
 def test_a_replay_asks_nobody(together, case):
     for found in together(case):
-        assert found["asked"] == 2 * found["recordings"]
+        assert found["agreements"] == 2 * found["recordings"]
 
 
 def test_an_argument_that_one_cannot_record_is_eager_on_both(together):
@@ -193,7 +193,7 @@ def test_a_group_of_one_needs_nobody(together):
     are_equal(ranks)
     for found in ranks:
         assert found["refused"] == {}
-        assert found["replays"] > 0 and found["asked"] == 0
+        assert found["replays"] > 0 and found["agreements"] == 0
 
 
 @pytest.mark.parametrize("case, recordings", [("nobody has told", 0),
@@ -346,13 +346,13 @@ def alike(ranks, *names) -> None:
 def test_a_length_replays_from_its_second_time_on(group, case):
     ranks = group(case)
     are_equal(ranks)
-    alike(ranks, "banks", "eager_calls", "meetings", "asked")
+    alike(ranks, "banks", "eager_calls", "meetings", "agreements")
     assert [b["shape"] for b in ranks[0]["banks"]] == [
         f"(2, {length}, {WIDTH})" for length in (32, 24, 16)]
     assert all(b["replays"] > 0 for b in ranks[0]["banks"])
     assert set(ranks[0]["eager_calls"]) <= {"warmup", "input",
                                             "gradients_moved"}
-    assert ranks[0]["asked"] == 2 * ranks[0]["recordings"]
+    assert ranks[0]["agreements"] == 2 * ranks[0]["recordings"]
 
 
 @NOT_VERIFIED
@@ -361,7 +361,7 @@ def test_a_microbatch_asks_once(group):
     its kind twice: whether it is, and what its forward gives again."""
     found = group("layer")[0]
     assert found["meetings"] == 11 + found["recordings"] // 2 + 1
-    assert found["asked"] == 2 * found["recordings"]
+    assert found["agreements"] == 2 * found["recordings"]
 
 
 @NOT_VERIFIED

@@ -1166,7 +1166,7 @@ static void test_batches(void)
         is_str(calls, cases[i].calls, "%s", cases[i].what);
         gh_exchange_count(x, &stats);
         ok(stats.copied_bytes == 30 * stats.calls &&
-               stats.signs == 6 * stats.calls,
+               stats.signal_copies == 6 * stats.calls,
            "%s: bytes and signs are counted once", cases[i].what);
         captures = false;
         gh_exchange_close(x);

@@ -130,7 +130,7 @@ static uint64_t rows_at(uint32_t record, uint32_t part)
 }
 
 static struct gh_stash_pages pages_of(const struct runner *on, uint32_t record,
-                                      uint32_t rows_most)
+                                      uint32_t max_rows)
 {
     return (struct gh_stash_pages){ .state = on->base + STATE,
                                     .record = on->base + RECORD +
@@ -138,19 +138,19 @@ static struct gh_stash_pages pages_of(const struct runner *on, uint32_t record,
                                     .count = on->base + COUNT,
                                     .pool = on->base + POOL,
                                     .page_bytes = PAGE_BYTES,
-                                    .rows_most = rows_most,
+                                    .max_rows = max_rows,
                                     .page_rows = PAGE_ROWS };
 }
 
 static struct gh_stash_rows rows_of(const struct runner *on, uint32_t record,
-                                    uint32_t out, uint32_t rows_most)
+                                    uint32_t out, uint32_t max_rows)
 {
     struct gh_stash_rows rows = { .record =
                                       on->base + RECORD + record * RECORD_BYTES,
                                   .pool = on->base + POOL,
                                   .page_bytes = PAGE_BYTES,
                                   .page_rows = PAGE_ROWS,
-                                  .rows_most = rows_most,
+                                  .max_rows = max_rows,
                                   .out = out,
                                   .n_parts = PARTS };
 

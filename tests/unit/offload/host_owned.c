@@ -25,7 +25,7 @@ static void lay(const int *at, bool goes)
     }
     group = (gh_offload_group){ .n_tensors = n,
                                 .tensors = tensors,
-                                .flags = GH_OFFLOAD_OWN };
+                                .flags = GH_OFFLOAD_HOST_OWNED };
     gh_host_owned_lay(&offload, &group, goes, &own);
 }
 

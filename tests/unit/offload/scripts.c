@@ -56,7 +56,7 @@ static gh_status save_host_owned(uint32_t layer)
     gh_offload_group group = group_of(layer, &tensor);
     gh_status status;
 
-    group.flags = GH_OFFLOAD_OWN;
+    group.flags = GH_OFFLOAD_HOST_OWNED;
     status = gh_offload_save_eager(o, &where, &group, &err);
     return status == GH_OK ? gh_offload_commit_eager(o, &where, &group, &err)
                            : status;
@@ -289,7 +289,7 @@ static void test_other_tensors_of_the_hosts_own(void)
     tensors[0] = (gh_offload_tensor){ own_memory, 512 };
     tensors[1] = (gh_offload_tensor){ own_memory + 512, 300 };
     group.n_tensors = 2;
-    group.flags = GH_OFFLOAD_OWN;
+    group.flags = GH_OFFLOAD_HOST_OWNED;
     gh_offload_save_eager(o, &where, &group, &err);
     gh_offload_commit_eager(o, &where, &group, &err);
     tensors[1].bytes = 301;
@@ -307,7 +307,7 @@ static void test_a_commit_of_another_pass(void)
     gh_offload_group group = group_of(0, &tensor);
 
     begin_profiled(NULL);
-    group.flags = GH_OFFLOAD_OWN;
+    group.flags = GH_OFFLOAD_HOST_OWNED;
     gh_offload_save_eager(o, &where, &group, &err);
     is_status(record_commit(0), GH_ERR_STATE, &err,
               "no graph commits what another pass has saved of the host's own");
@@ -331,7 +331,7 @@ static int copies_of(uint32_t n_tensors)
 
     begin(NULL);
     group.n_tensors = n_tensors;
-    group.flags = GH_OFFLOAD_OWN;
+    group.flags = GH_OFFLOAD_HOST_OWNED;
     is_status(gh_offload_save_eager(o, &where, &group, &err), GH_OK, &err,
               "%u tensors of the host's own are saved", n_tensors);
     called();
@@ -410,7 +410,7 @@ static void test_overlaps_are_a_layout(void)
 
     begin(NULL);
     group.n_tensors = 2;
-    group.flags = GH_OFFLOAD_OWN;
+    group.flags = GH_OFFLOAD_HOST_OWNED;
     apart = gh_group_split(o, &group, true).layout;
     tensors[1].address = own_memory + 256;
     ok(gh_group_split(o, &group, true).layout != apart,
