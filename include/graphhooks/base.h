@@ -52,10 +52,12 @@
 
 GH_BEGIN_DECLS
 
-/* The ABI that these headers describe.  While the major is 0 a minor may
- * change anything; doc/abi.md says what bumps what from 1.0 on. */
-#define GH_ABI_MAJOR 0
-#define GH_ABI_MINOR 5
+/* The ABI that these headers describe.  A minor only adds; doc/abi.md says what
+ * bumps what.  Hosts of major 0, from 0.4 on, are answered as well. */
+#define GH_ABI_MAJOR 1
+#define GH_ABI_MINOR 0
+/* As gh_abi_version() gives it.  Since 1.0. */
+#define GH_ABI_VERSION ((uint32_t)GH_ABI_MAJOR << 16 | GH_ABI_MINOR)
 
 /** The bytes of `type` up to and including `field`. */
 #define GH_SIZE_THROUGH(type, field) \

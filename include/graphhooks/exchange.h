@@ -59,7 +59,7 @@ enum {
     /* gh_exchange_suspend() may be called: the window lies at addresses that
      * are reserved, and takes whole pieces of 2 MiB.  Other processes map it
      * by its file descriptor, which a Unix socket brings.  Equal on all ranks.
-     * Since 0.6 */
+     * Since 1.0 */
     GH_EXCHANGE_SUSPENDS = 1u << 1
 };
 
@@ -119,7 +119,7 @@ typedef struct gh_exchange_desc {
      * "measure": the ranks exchange parts of growing size by copies and by the
      * kernel, for some milliseconds, and agree on the largest for which the
      * kernel is not slower.  That writes into the window.  NULL: 4 MiB.  Equal
-     * on all ranks.  GRAPHHOOKS_EP_EXCHANGE_SMALL.  Since 0.6 */
+     * on all ranks.  GRAPHHOOKS_EP_EXCHANGE_SMALL.  Since 1.0 */
     const char *small;
 } gh_exchange_desc;
 
@@ -168,7 +168,7 @@ GH_API void *gh_exchange_window(const gh_exchange *x);
 /* What this rank sends to one rank, its peer, and receives from it: sizes and
  * offsets in bytes.  An offset in a window is from gh_exchange_op.window_offset
  * on.  Frozen: arrays of it cross the ABI.  Since 0.5, under these names since
- * 0.6. */
+ * 1.0. */
 typedef struct gh_exchange_part {
     uint64_t send_offset; /* in `send`, of the part for the peer */
     uint64_t send_bytes;  /* its size; 0: nothing is sent */
@@ -195,7 +195,7 @@ GH_API void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
                                 gh_exchange_part *parts);
 
 /* gh_exchange_op.flags: 0, or one of the first three, and GH_EXCHANGE_ALONE
- * with any of them.  Equal on all ranks.  Since: 0.6.
+ * with any of them.  Equal on all ranks.  Since: 1.0.
  *
  * Calls in turn are faster, as no rank has to tell the others that its window
  * is free.  By such a flag the host promises:
@@ -290,7 +290,7 @@ GH_API gh_status gh_exchange_all_to_all(gh_exchange *x,
  *         gh_exchange_all_to_all(), or in a function of the host's;
  *         GH_ERR_RANKS; GH_ERR_DEVICE; GH_ERR_INVALID.
  * Stream: enqueues on `stream`; with kind nccl, nothing.  Blocks: never.
- * Since: 0.6.
+ * Since: 1.0.
  */
 GH_API gh_status gh_exchange_release_window(gh_exchange *x, void *stream,
                                             gh_error *err);
@@ -335,7 +335,7 @@ GH_API gh_status gh_exchange_wait(gh_exchange *x, void *stream,
  *         GH_ERR_RANKS as gh_exchange_wait(), or when a rank does not come: the
  *         exchange is over; GH_ERR_DEVICE; GH_ERR_INVALID.
  * Blocks: as gh_exchange_wait(), and until all ranks have called it.
- * Since: 0.6.
+ * Since: 1.0.
  */
 GH_API gh_status gh_exchange_suspend(gh_exchange *x, void *stream,
                                      gh_error *err);
@@ -349,7 +349,7 @@ GH_API gh_status gh_exchange_suspend(gh_exchange *x, void *stream,
  *         call it again; GH_ERR_RANKS when a rank does not come: the exchange
  *         is over; GH_ERR_INVALID.
  * Blocks: while the driver allocates, and until all ranks have called it.
- * Since: 0.6.
+ * Since: 1.0.
  */
 GH_API gh_status gh_exchange_resume(gh_exchange *x, gh_error *err);
 
@@ -358,7 +358,7 @@ typedef uint32_t gh_exchange_kind;
 enum {
     GH_EXCHANGE_NCCL = 1,
     GH_EXCHANGE_COPY = 2,
-    GH_EXCHANGE_KERNEL = 3 /* since 0.6 */
+    GH_EXCHANGE_KERNEL = 3 /* since 1.0 */
 };
 
 /** Counters since the exchange was made.  Set struct_size before the call.
@@ -386,7 +386,7 @@ typedef struct gh_exchange_stats {
     uint64_t signal_copies;  /* one-byte copies that signal another rank */
     uint64_t event_waits;    /* events recorded and waited for */
 
-    /* Since 0.6 */
+    /* Since 1.0 */
     uint64_t kernel_calls;   /* those of `calls` that go by the kernel */
     uint64_t small_bytes;    /* the largest part that kind auto moves by the
                                 kernel; 0 for other kinds */

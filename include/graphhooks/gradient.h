@@ -16,7 +16,7 @@
 
 GH_BEGIN_DECLS
 
-/** What gradients are made of.  Since 0.6. */
+/** What gradients are made of.  Since 1.0. */
 typedef uint32_t gh_number;
 enum {
     GH_NUMBER_F32 = 1,
@@ -24,7 +24,7 @@ enum {
     GH_NUMBER_BF16 = 3
 };
 
-/** A gradient.  Zero the struct, then set struct_size.  Since 0.6. */
+/** A gradient.  Zero the struct, then set struct_size.  Since 1.0. */
 typedef struct gh_gradient {
     uint32_t struct_size;
     gh_number number;      /* of both */
@@ -49,7 +49,7 @@ typedef struct gh_gradient {
  * address or a length that is no multiple; GH_ERR_ABI or GH_ERR_UNSUPPORTED for
  *         a bad struct; GH_ERR_STATE when the session is closed, or disabled
  *         without a device; GH_ERR_DEVICE when the driver says so.
- * Blocks: never.  Threads: as gh_layer_enter.  Since: 0.6.
+ * Blocks: never.  Threads: as gh_layer_enter.  Since: 1.0.
  */
 GH_API gh_status gh_gradient_add(gh_session *session,
                                  const gh_gradient *gradient, void *stream,

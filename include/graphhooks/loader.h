@@ -121,7 +121,7 @@ typedef struct gh_api {
                                     gh_error *);
     gh_status (*ranks_abort)(gh_session *, const char *, gh_error *);
 
-    /* since 0.6 */
+    /* since 1.0 */
     gh_status (*exchange_release_window)(gh_exchange *, void *, gh_error *);
     gh_status (*plan_slots)(const gh_pipeline_desc *, uint32_t *, gh_error *);
     gh_status (*stash_create)(const gh_stash_desc *, gh_stash **, gh_error *);
@@ -165,7 +165,8 @@ typedef gh_status gh_get_api_fn(uint32_t major, const gh_api **api_p,
 /**
  * The library's functions as a table.
  *
- * @param      major  GH_ABI_MAJOR of the headers the host was built with
+ * @param      major  GH_ABI_MAJOR of the headers the host was built with; for 0
+ *                    abi_version is that of the last release of that major
  * @param[out] api_p  the table; valid as long as the library is loaded
  *
  * @return GH_OK; GH_ERR_ABI when this library does not have that major;

@@ -55,7 +55,7 @@ GH_BEGIN_DECLS
  *
  * Blocks: until the work that the session's streams have now has ended, copies
  * of offload included, and all ranks have called it.  Calls
- * gh_host_services.released.  Since: 0.6.
+ * gh_host_services.released.  Since: 1.0.
  */
 GH_API gh_status gh_session_suspend(gh_session *session, gh_error *err);
 
@@ -71,12 +71,12 @@ GH_API gh_status gh_session_suspend(gh_session *session, gh_error *err);
  *         is memory; GH_ERR_RANKS.
  *
  * Blocks: while the driver allocates, and until all ranks have called it.
- * Since: 0.6.
+ * Since: 1.0.
  */
 GH_API gh_status gh_session_resume(gh_session *session, gh_error *err);
 
 /** What a session has, and what suspending it gave back.  Set struct_size
- * before the call.  Since 0.6. */
+ * before the call.  Since 1.0. */
 typedef struct gh_memory_stats {
     uint32_t struct_size;
     uint32_t suspended;    /* 1: gh_session_resume() is to come */
@@ -117,7 +117,7 @@ typedef struct gh_memory_stats {
  *
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
  *         struct; GH_ERR_STATE for a closed session.
- * Blocks: never.  Since: 0.6.
+ * Blocks: never.  Since: 1.0.
  */
 GH_API gh_status gh_memory_get_stats(const gh_session *session,
                                      gh_memory_stats *stats, gh_error *err);

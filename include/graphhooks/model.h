@@ -31,7 +31,7 @@ enum {
     GH_PART_MOE_COMBINE = 6,    /* tokens back to their own ranks */
     GH_PART_MOE_POST = 7,       /* weighted sum, shared experts, residual */
     GH_PART_MAMBA = 8,          /* norm, convolution, scan, residual add */
-    /* since 0.6: of layers with GH_FEATURE_EMBEDDING or GH_FEATURE_HEAD */
+    /* since 1.0: of layers with GH_FEATURE_EMBEDDING or GH_FEATURE_HEAD */
     GH_PART_EMBEDDING = 9, /* tokens to hidden states, before the layer */
     GH_PART_HEAD = 10      /* last norm, logits and loss, behind the layer */
 };
@@ -89,7 +89,7 @@ enum {
                                          no part of a layer computes; of the
                                          chunks that follow each begins with
                                          one */
-    /* since 0.6 */
+    /* since 1.0 */
     GH_FEATURE_EMBEDDING = 1u << 14, /* of the first layer: the host runs the
                                         embedding where the plan has it,
                                         before the layer */
@@ -159,7 +159,7 @@ typedef struct gh_layer_desc {
 enum {
     GH_MODEL_WHOLE = 1u << 0, /* the layers are those of all pipeline stages,
                                  not of this rank alone */
-    /* since 0.6 */
+    /* since 1.0 */
     GH_MODEL_STAGE = 1u << 1 /* they are those of one stage of several: a scope
                                 that captures nothing of them leaves the stage
                                 eager, as other stages have other layers.  Not

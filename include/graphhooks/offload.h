@@ -85,7 +85,7 @@ typedef struct gh_offload_desc {
      * GRAPHHOOKS_OFFLOAD_MIN_BYTES */
     uint64_t min_bytes;
     /* keep_bytes * pipeline_rank bytes of each chunk stay on the device.
-     * GRAPHHOOKS_OFFLOAD_KEEP_BYTES, since 0.6 */
+     * GRAPHHOOKS_OFFLOAD_KEEP_BYTES, since 1.0 */
     uint64_t keep_bytes;
     uint32_t pipeline_rank;
     /* Device buffers of each ring, 2 to 8; 0: 2.
@@ -270,7 +270,7 @@ enum {
      * whether it is offloaded, and gives it no ring.  If the host saves it all
      * the same, it stays on the device. */
     GH_DECLARED_ELSEWHERE = 1 << 0,
-    /* since 0.6 */
+    /* since 1.0 */
     /* The host saves this group just before it commits it, so that the save
      * waits for a buffer as late as can be. */
     GH_DECLARED_LATE = 1 << 1
@@ -309,7 +309,7 @@ GH_API gh_status gh_offload_declare(gh_session *session,
  *
  * @return 1: it does; 0: it does not, there is no such module, or `session` is
  *         NULL or closed.
- * Blocks: never.  Since: 0.6.
+ * Blocks: never.  Since: 1.0.
  */
 GH_API uint32_t gh_offload_is_on(const gh_session *session, uint32_t module);
 

@@ -177,7 +177,7 @@ GH_API gh_status gh_plan_print(const gh_session *session, gh_format format,
 
 /* A stage of a pipeline with one forward, one backward: of several chunks, in
  * the interleaved order of Megatron-LM.  Zero the struct, then set struct_size.
- * Since 0.6. */
+ * Since 1.0. */
 typedef struct gh_pipeline_desc {
     uint32_t struct_size;
     uint32_t stages; /* 1 to 256 */
@@ -202,7 +202,7 @@ typedef struct gh_pipeline_desc {
  *
  * @return GH_OK; GH_ERR_INVALID for NULL or a number that is not allowed;
  *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
- * Blocks: never.  Threads: any.  Since: 0.6.
+ * Blocks: never.  Threads: any.  Since: 1.0.
  */
 GH_API gh_status gh_plan_slots(const gh_pipeline_desc *desc, uint32_t *slots,
                                gh_error *err);

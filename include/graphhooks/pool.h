@@ -32,7 +32,7 @@ GH_BEGIN_DECLS
 
 typedef struct gh_pool gh_pool;
 
-/** A pool.  Zero the struct, then set struct_size.  Since 0.6. */
+/** A pool.  Zero the struct, then set struct_size.  Since 1.0. */
 typedef struct gh_pool_desc {
     uint32_t struct_size;
     uint32_t flags;     /* must be 0 */
@@ -48,7 +48,7 @@ typedef struct gh_pool_desc {
  * How a pool gives memory, to allocators that have no pointer of their own to
  * hand over.  Set struct_size before the call.  Each pool has other functions,
  * which may be called for as long as it has memory, from any thread, and while
- * streams are captured.  Since 0.6.
+ * streams are captured.  Since 1.0.
  */
 typedef struct gh_pool_functions {
     uint32_t struct_size;
@@ -75,7 +75,7 @@ typedef struct gh_pool_functions {
  *         are in use, or destroyed with memory that nobody has freed;
  *         GH_ERR_CONFIG for a bad option; GH_ERR_NO_DRIVER; GH_ERR_DEVICE;
  *         GH_ERR_NO_MEMORY; GH_ERR_INVALID or GH_ERR_ABI for a bad description.
- * Blocks: never.  Since: 0.6.
+ * Blocks: never.  Since: 1.0.
  */
 GH_API gh_status gh_pool_create(const gh_pool_desc *desc, gh_pool **pool_p,
                                 gh_error *err);
@@ -85,14 +85,14 @@ GH_API gh_status gh_pool_create(const gh_pool_desc *desc, gh_pool **pool_p,
  * it is freed by the pool's function.  Of a suspended pool that memory has none
  * behind it.
  *
- * Blocks: never.  Since: 0.6.
+ * Blocks: never.  Since: 1.0.
  */
 GH_API void gh_pool_destroy(gh_pool *pool);
 
 /**
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
  *         struct.
- * Blocks: never.  Since: 0.6.
+ * Blocks: never.  Since: 1.0.
  */
 GH_API gh_status gh_pool_get_functions(const gh_pool *pool,
                                        gh_pool_functions *functions,
@@ -104,7 +104,7 @@ GH_API gh_status gh_pool_get_functions(const gh_pool *pool,
  *
  * @return GH_OK; GH_ERR_STATE for a suspended pool; GH_ERR_DEVICE: the pool has
  *         its memory, but not its content.
- * Blocks: until the device has ended its work.  Since: 0.6.
+ * Blocks: until the device has ended its work.  Since: 1.0.
  */
 GH_API gh_status gh_pool_suspend(gh_pool *pool, gh_error *err);
 
@@ -114,11 +114,11 @@ GH_API gh_status gh_pool_suspend(gh_pool *pool, gh_error *err);
  * @return GH_OK; GH_ERR_STATE for a pool that is not suspended;
  *         GH_ERR_NO_MEMORY or GH_ERR_DEVICE: the pool is suspended still; call
  *         it again once there is memory.
- * Blocks: while the driver allocates.  Since: 0.6.
+ * Blocks: while the driver allocates.  Since: 1.0.
  */
 GH_API gh_status gh_pool_resume(gh_pool *pool, gh_error *err);
 
-/** What a pool has.  Set struct_size before the call.  Since 0.6. */
+/** What a pool has.  Set struct_size before the call.  Since 1.0. */
 typedef struct gh_pool_stats {
     uint32_t struct_size;
     uint32_t suspended;  /* 1: gh_pool_resume() is to come */
@@ -136,7 +136,7 @@ typedef struct gh_pool_stats {
  *
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
  *         struct.
- * Blocks: never.  Since: 0.6.
+ * Blocks: never.  Since: 1.0.
  */
 GH_API gh_status gh_pool_get_stats(const gh_pool *pool, gh_pool_stats *stats,
                                    gh_error *err);

@@ -38,7 +38,7 @@ GH_BEGIN_DECLS
  *         a negative status when a call has failed, with its text in err;
  *         GH_RERUN to have the pass entered again: after something that is not
  *         allowed in a recording, for which it has called gh_layer_cancel().
- * Since: 0.6.
+ * Since: 1.0.
  */
 typedef gh_status gh_issue_fn(void *user, gh_pass *pass,
                               const gh_decision *decision, gh_error *err);
@@ -60,7 +60,7 @@ typedef gh_status gh_issue_fn(void *user, gh_pass *pass,
  * @return GH_OK; a negative status of gh_layer_enter(), gh_layer_exit() or
  *         `issue`; GH_ERR_INVALID where `issue` is NULL.
  * Stream, Threads, Blocks: as gh_layer_enter() and gh_layer_exit().
- * Since: 0.6.
+ * Since: 1.0.
  */
 GH_API gh_status gh_run_pass(gh_session *session, gh_pass *pass,
                              gh_issue_fn *issue, void *user,

@@ -44,7 +44,7 @@ enum {
      * disturbed, but work that the pass itself issues on the legacy stream is
      * missing from the graph, and nothing reports it but GRAPHHOOKS_CHECK. */
     GH_SESSION_LEGACY_THREADS = 1u << 3,
-    /* since 0.6 */
+    /* since 1.0 */
     GH_SESSION_SUSPENDS = 1u << 4 /* gh_session_suspend() may be called: the
                                      session's device memory lies at addresses
                                      that are reserved, in regions of 2 to
@@ -108,7 +108,7 @@ typedef struct gh_session_desc {
     uint32_t reserved_tail; /* must be 0 */
     /* What is offloaded; NULL: what the environment says.  Read during the
      * call.  If it is given, the hooks of offload.h serve the host also where
-     * nothing is offloaded (since 0.6). */
+     * nothing is offloaded (since 1.0). */
     const struct gh_offload_desc *offload;
 } gh_session_desc;
 

@@ -52,7 +52,7 @@ enum {
                                    whole pieces of 2 MiB */
 };
 
-/** A stash of one rank.  Zero the struct, then set struct_size.  Since 0.6. */
+/** A stash of one rank.  Zero the struct, then set struct_size.  Since 1.0. */
 typedef struct gh_stash_desc {
     uint32_t struct_size;
     uint32_t flags; /* GH_STASH_SUSPENDS, or 0 */
@@ -97,7 +97,7 @@ typedef struct gh_stash_desc {
  *         not come within GRAPHHOOKS_TIMEOUT or has failed; GH_ERR_NOT_FOUND;
  *         GH_ERR_NO_DRIVER; GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID or
  *         GH_ERR_ABI for a bad description.
- * Blocks: until all ranks have called it.  Allocates the pages.  Since: 0.6.
+ * Blocks: until all ranks have called it.  Allocates the pages.  Since: 1.0.
  */
 GH_API gh_status gh_stash_create(const gh_stash_desc *desc, gh_stash **stash_p,
                                  gh_error *err);
@@ -106,7 +106,7 @@ GH_API gh_status gh_stash_create(const gh_stash_desc *desc, gh_stash **stash_p,
  * Destroy a stash; NULL is allowed.  All ranks call it, after the graphs that
  * hold its pushes and pops were destroyed.
  *
- * Blocks: until the device has ended what uses the stash.  Since: 0.6.
+ * Blocks: until the device has ended what uses the stash.  Since: 1.0.
  */
 GH_API void gh_stash_destroy(gh_stash *stash);
 
@@ -119,7 +119,7 @@ GH_API void gh_stash_destroy(gh_stash *stash);
  * @param[out] entry_p   its number, from 0
  *
  * @return GH_OK; GH_ERR_NO_MEMORY; GH_ERR_DEVICE; GH_ERR_INVALID.
- * Blocks: until its few bytes are zeroed.  Since: 0.6.
+ * Blocks: until its few bytes are zeroed.  Since: 1.0.
  */
 GH_API gh_status gh_stash_add(gh_stash *stash, uint32_t max_rows,
                               uint32_t *entry_p, gh_error *err);
@@ -138,7 +138,7 @@ GH_API gh_status gh_stash_add(gh_stash *stash, uint32_t max_rows,
  *         GH_ERR_RANKS when `bytes` is 0 and a rank does not come or has
  *         failed; GH_ERR_NO_MEMORY; GH_ERR_DEVICE; GH_ERR_INVALID.
  * Blocks: until the device has freed the old pages, and, if `bytes` is 0, all
- * ranks have called it.  Since: 0.6.
+ * ranks have called it.  Since: 1.0.
  */
 GH_API gh_status gh_stash_reserve(gh_stash *stash, uint64_t bytes,
                                   uint32_t percent, gh_error *err);
@@ -146,7 +146,7 @@ GH_API gh_status gh_stash_reserve(gh_stash *stash, uint64_t bytes,
 #define GH_STASH_TENSORS 16 /* of one push, at most */
 
 /* Rows that follow each other in device memory.  Frozen: arrays of it cross the
- * ABI.  Since 0.6. */
+ * ABI.  Since 1.0. */
 typedef struct gh_stash_tensor {
     void *rows;         /* the first */
     uint64_t row_bytes; /* of each; fastest where it is a multiple of 16 */
@@ -159,7 +159,7 @@ enum {
     GH_STASH_CLEAR = 1u << 0
 };
 
-/** A push or a pop.  Zero the struct, then set struct_size.  Since 0.6. */
+/** A push or a pop.  Zero the struct, then set struct_size.  Since 1.0. */
 typedef struct gh_stash_op {
     uint32_t struct_size;
     uint32_t flags; /* as above, or 0 */
@@ -189,7 +189,7 @@ typedef struct gh_stash_op {
  * @return GH_OK; GH_ERR_INVALID for a bad struct or an unknown entry;
  *         GH_ERR_DEVICE; GH_ERR_ABI; GH_ERR_UNSUPPORTED.
  * Stream: enqueues two kernels on op->stream; may be captured.
- * Blocks: never.  Allocates nothing.  Since: 0.6.
+ * Blocks: never.  Allocates nothing.  Since: 1.0.
  */
 GH_API gh_status gh_stash_push(gh_stash *stash, const gh_stash_op *op,
                                gh_error *err);
@@ -202,7 +202,7 @@ GH_API gh_status gh_stash_push(gh_stash *stash, const gh_stash_op *op,
  * @param op  read during the call only
  *
  * @return as gh_stash_push()
- * Stream, Blocks: as gh_stash_push().  Since: 0.6.
+ * Stream, Blocks: as gh_stash_push().  Since: 1.0.
  */
 GH_API gh_status gh_stash_pop(gh_stash *stash, const gh_stash_op *op,
                               gh_error *err);
@@ -221,7 +221,7 @@ GH_API gh_status gh_stash_pop(gh_stash *stash, const gh_stash_op *op,
  * @return GH_OK; GH_ERR_STATE when the stream is captured; GH_ERR_RANKS when a
  *         rank does not come or has failed; GH_ERR_DEVICE; GH_ERR_INVALID.
  * Blocks: until the work on the stream has ended, and all ranks have called it.
- * Since: 0.6.
+ * Since: 1.0.
  */
 GH_API gh_status gh_stash_end_step(gh_stash *stash, void *stream,
                                    uint32_t *rerun_p, gh_error *err);
@@ -238,7 +238,7 @@ GH_API gh_status gh_stash_end_step(gh_stash *stash, void *stream,
  *         captured, or when it is suspended; GH_ERR_UNSUPPORTED without
  *         GH_STASH_SUSPENDS, or where the device cannot map memory to reserved
  *         addresses; GH_ERR_DEVICE; GH_ERR_INVALID.
- * Blocks: until the work on the stream has ended.  Since: 0.6.
+ * Blocks: until the work on the stream has ended.  Since: 1.0.
  */
 GH_API gh_status gh_stash_suspend(gh_stash *stash, void *stream, gh_error *err);
 
@@ -248,11 +248,11 @@ GH_API gh_status gh_stash_suspend(gh_stash *stash, void *stream, gh_error *err);
  * @return GH_OK; GH_ERR_STATE for a stash that is not suspended;
  *         GH_ERR_NO_MEMORY or GH_ERR_DEVICE: it is suspended still;
  *         GH_ERR_INVALID.
- * Blocks: while the driver allocates.  Since: 0.6.
+ * Blocks: while the driver allocates.  Since: 1.0.
  */
 GH_API gh_status gh_stash_resume(gh_stash *stash, gh_error *err);
 
-/** Counters.  Set struct_size before the call.  Since 0.6. */
+/** Counters.  Set struct_size before the call.  Since 1.0. */
 typedef struct gh_stash_stats {
     uint32_t struct_size;
     uint32_t entries;
@@ -278,7 +278,7 @@ typedef struct gh_stash_stats {
  * @param[in,out] stats  struct_size says how much is written
  *
  * @return GH_OK; GH_ERR_INVALID; GH_ERR_ABI; GH_ERR_UNSUPPORTED.
- * Blocks: never.  Since: 0.6.
+ * Blocks: never.  Since: 1.0.
  */
 GH_API gh_status gh_stash_get_stats(const gh_stash *stash,
                                     gh_stash_stats *stats, gh_error *err);

@@ -23,7 +23,7 @@ GH_BEGIN_DECLS
  * @param values     what is expected at each
  *
  * @return the index of the first word that is another; @p n if there is none.
- * Blocks: never.  Threads: any.  Since: 0.6.
+ * Blocks: never.  Threads: any.  Since: 1.0.
  */
 GH_API uint32_t gh_words_compare(const uint64_t *const *addresses,
                                  const uint64_t *values, uint32_t n);

@@ -56,7 +56,7 @@ static void write_own(const struct gh_capture *c, const gh_ranks *ranks,
     } rows[OWN_SETTINGS] = {
         { "gh_ranks.rank", ranks->rank },
         { "gh_ranks.size", ranks->size },
-        { "GH_ABI_MINOR", GH_ABI_MINOR },
+        { "gh_abi_version()", GH_ABI_VERSION },
         { "gh_iteration_end, the number of calls,",
           c->counts.stats.iterations },
         { "the plan", hash_plan(c->plan) },

@@ -16,7 +16,7 @@
 uint64_t gh_rank_words_head(enum gh_rendezvous rendezvous, uint32_t answer,
                             gh_reason reason)
 {
-    return (uint64_t)GH_ABI_MINOR << 32 | (uint64_t)rendezvous << 16 |
+    return (uint64_t)GH_ABI_VERSION << 32 | (uint64_t)rendezvous << 16 |
            (uint64_t)answer << 8 | reason;
 }
 

@@ -52,16 +52,17 @@ awk '
         sub(/[(;].*/, "", name)
         sub(/.*[ *]/, "", name)
         opaque = /^typedef struct [a-z_]+ [a-z_]+;/
-        if (!opaque && comment !~ /[^ ] +Since:? 0\.[0-9]/ &&
-            comment !~ /\* Since:? 0\.[0-9]/) {
+        if (!opaque && comment !~ /[^ ] +Since:? [01]\.[0-9]/ &&
+            comment !~ /\* Since:? [01]\.[0-9]/) {
             lacks("Since")
         }
         if (/^GH_API/ && comment !~ /Blocks[:,]/) { lacks("Blocks") }
         if (/^GH_API gh_status/ && comment !~ /@return/) { lacks("@return") }
-        if (match(comment, /Since:? 0\.[0-9]+/)) {
+        if (match(comment, /Since:? [01]\.[0-9]+/)) {
             since = substr(comment, RSTART, RLENGTH)
-            sub(/.* 0\./, "", since)
-            print name, since
+            sub(/.* /, "", since)
+            split(since, of, ".")
+            print name, 100 * of[1] + of[2]
         }
     }
     # One comment is for all functions that follow it without another.
@@ -77,10 +78,11 @@ for old in "$srcdir"/tests/abi/old/graphhooks-*.h; do
     release=${old##*/graphhooks-}
     release=${release%.h}
     grep -o 'gh_[a-z0-9_]*' "$old" | sort -u > "$scratch/old"
+    last=$((100 * ${release%.*} + ${release#*.}))
     wrong=$(while read -r name since; do
         there=$(grep -cx "$name" "$scratch/old")
-        [ "$there" -eq "$((since <= ${release#0.}))" ] ||
-            echo "$name: since 0.$since"
+        [ "$there" -eq "$((since <= last))" ] ||
+            echo "$name: since $((since / 100)).$((since % 100))"
     done < "$scratch/since")
     empty "$wrong" "what says since $release or before was in $release"
 done

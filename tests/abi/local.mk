@@ -5,9 +5,11 @@ abi_programs = \
 	tests/abi/layout.t \
 	tests/abi/layout-0.4.t \
 	tests/abi/layout-0.5.t \
+	tests/abi/layout-1.0.t \
 	tests/abi/newer.t \
 	tests/abi/old-0.4.t \
-	tests/abi/old-0.5.t
+	tests/abi/old-0.5.t \
+	tests/abi/old-1.0.t
 abi_scripts = \
 	tests/abi/abidiff.t \
 	tests/abi/consumer.t \
@@ -60,3 +62,13 @@ tests_abi_old_0_5_t_SOURCES = $(old_sources) tests/abi/old_since_0.5.c \
 	tests/abi/old/graphhooks-0.5.h
 tests_abi_old_0_5_t_CPPFLAGS = $(AM_CPPFLAGS) $(old_0_5)
 tests_abi_old_0_5_t_LDADD = libtap.la libdriver.la
+old_1_0 = -include abi/old/graphhooks-1.0.h
+tests_abi_layout_1_0_t_SOURCES = tests/abi/layout.c \
+	tests/abi/old/layout-1.0.def
+tests_abi_layout_1_0_t_CPPFLAGS = $(AM_CPPFLAGS) $(old_1_0) \
+	-DLAYOUT='"abi/old/layout-1.0.def"'
+tests_abi_layout_1_0_t_LDADD = libtap.la
+tests_abi_old_1_0_t_SOURCES = $(old_sources) tests/abi/old_since_0.5.c \
+	tests/abi/old_since_1.0.c tests/abi/old/graphhooks-1.0.h
+tests_abi_old_1_0_t_CPPFLAGS = $(AM_CPPFLAGS) $(old_1_0)
+tests_abi_old_1_0_t_LDADD = libtap.la libdriver.la

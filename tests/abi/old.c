@@ -14,7 +14,7 @@ static void test_table_grew_at_its_end_only(void)
        "the table has all slots of " RELEASE);
     is_int(gh->abi_version >> 16, GH_ABI_MAJOR,
            "the major is that of " RELEASE);
-    ok((gh->abi_version & 0xffff) >= GH_ABI_MINOR,
+    ok((int)(gh->abi_version & 0xffff) >= GH_ABI_MINOR,
        "the minor is at least that of " RELEASE);
     ok(gh->version()[0] != '\0', "the library has a version");
     is_str(gh->status_name(GH_ERR_BUSY), "GH_ERR_BUSY",
@@ -338,8 +338,11 @@ int main(void)
         test_since_0_2();
         test_since_0_3();
         test_since_0_4();
-#if GH_ABI_MINOR >= 5
+#if GH_ABI_MAJOR > 0 || GH_ABI_MINOR >= 5
         test_since_0_5();
+#endif
+#if GH_ABI_MAJOR > 0
+        test_since_1_0();
 #endif
         caller_stop();
     }

@@ -22,6 +22,12 @@
 #define RELEASE_OF(major, minor) TEXT_OF(major) "." TEXT_OF(minor)
 #define RELEASE RELEASE_OF(GH_ABI_MAJOR, GH_ABI_MINOR)
 
+/* What 1.0 has given other names. */
+#if GH_ABI_MAJOR == 0
+#define agreements asked
+#define window_offset at
+#endif
+
 /* A struct of the release and bytes after it, which the library must neither
  * write nor take for fields: no field could hold them. */
 #define GUARD 0xa5
@@ -94,5 +100,6 @@ void test_since_0_2(void);
 void test_since_0_3(void);
 void test_since_0_4(void);
 void test_since_0_5(void);
+void test_since_1_0(void);
 
 #endif

@@ -89,8 +89,8 @@ static void test_asking(void)
               "a caller of " RELEASE " waits for its ranks");
     end_step();
     if (read_stats(&stats)) {
-        ok(stats.asked > 0 && stats.asked <= others.gathers,
-           "gh_stats.asked of " RELEASE " is in its place");
+        ok(stats.agreements > 0 && stats.agreements <= others.gathers,
+           "gh_stats.agreements of " RELEASE " is in its place");
     }
 }
 
@@ -270,7 +270,7 @@ static void test_one_exchange(gh_exchange *x)
     FRAME(op);
     op.it.stream = streams[0];
     op.it.send = (void *)(uintptr_t)send;
-    op.it.at = 16;
+    op.it.window_offset = 16;
     op.it.parts = &part;
     is_status(gh->exchange_all_to_all(x, &op.it, &err), GH_OK, &err,
               "a gh_exchange_op of " RELEASE " is taken");

@@ -43,7 +43,9 @@ for old in "$srcdir"/tests/abi/old/graphhooks-*.h; do
         sed 's/^[^(]*[ *]\(gh_[a-z0-9_]*\)(.*/\1/' | sort > "$scratch/then"
     [ "$(wc -l < "$scratch/then")" -ge 21 ]
     ok $? "the functions of $release were read"
-    awk -F '@@GRAPHHOOKS_0[.]' -v last="${release#0.}" '$2 <= last + 0 { print $1 }' \
+    awk -F '@@GRAPHHOOKS_|[.]' -v last="$release" '
+        BEGIN { split(last, of, ".") }
+        $2 < of[1] || $2 == of[1] && $3 <= of[2] { print $1 }' \
         "$scratch/exported" > "$scratch/stanzas"
     differs=$(diff "$scratch/then" "$scratch/stanzas")
     empty "$differs" "versions up to $release have the functions of $release"

@@ -43,7 +43,7 @@ has "try graphhooks --help" "without a guess"
 returns 0 "--help works" "$graphhooks" --help
 has "env [--markdown]" "and lists the commands"
 returns 0 "--version works" "$graphhooks" --version
-has "ABI 0." "and has the ABI's version"
+has "ABI 1." "and has the ABI's version"
 
 returns 0 "env works" "$graphhooks" env
 has "GRAPHHOOKS_MAX_SLOTS=8" "env shows defaults"

@@ -261,7 +261,7 @@ EOF
 if ${CC:-cc} -I"$srcdir/include" -shared -fPIC -o "$scratch/old.so" \
     "$scratch/old.c" 2> "$scratch/cc.log"; then
     # shellcheck disable=SC2086 # words
-    refused 3 "old.so: it has no gh_run_pass; take 0.6 or later$" \
+    refused 3 "old.so: it has no gh_run_pass; take 1.0 or later$" \
         --driver soft $small --library "$scratch/old.so"
 else
     skip "no compiler to make an old library with"

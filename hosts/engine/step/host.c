@@ -237,7 +237,7 @@ static int check_library(struct host *host)
         return 0;
     }
     snprintf(host->error, sizeof(host->error),
-             "--library %s: it has no gh_run_pass; take 0.6 or later",
+             "--library %s: it has no gh_run_pass; take 1.0 or later",
              host->trainer->options->library);
     return -1;
 }

@@ -189,7 +189,7 @@ int stasher_open(struct stasher *stasher, struct trainer *trainer,
     if (!GH_HAS(stasher->library.gh, gh_api, stash_get_stats)) {
         snprintf(error, error_bytes,
                  "--library %s: it has no gh_stash_create, which --stash "
-                 "needs; take 0.6 or later",
+                 "needs; take 1.0 or later",
                  options->library);
         return -1;
     }

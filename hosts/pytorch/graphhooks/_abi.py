@@ -16,8 +16,9 @@ from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 
 # ---- base.h ----------------------------------------------------------------
 
-GH_ABI_MAJOR = 0
-GH_ABI_MINOR = 5
+GH_ABI_MAJOR = 1
+GH_ABI_MINOR = 0
+GH_ABI_VERSION = GH_ABI_MAJOR << 16 | GH_ABI_MINOR
 
 gh_status = c_int32
 GH_OK = 0
@@ -1088,7 +1089,7 @@ class Api:
 
     Each slot is an attribute that holds ctypes' own function object, made
     once: nothing of Python's is between a hook and C.  Besides them, `path`
-    is the file, `version` the package's version such as "0.5.0", and `abi`
+    is the file, `version` the package's version such as "1.0.0", and `abi`
     the pair (major, minor).
     """
 

@@ -83,7 +83,7 @@ def test_a_library_of_another_major(tmp_path):
     subprocess.run([*compiler, "-shared", "-fPIC", "-o", path,
                     tmp_path / "other.c"], check=True)
     said = attach(GRAPHHOOKS_LIBRARY=str(path))
-    assert "speaks ABI 7.0, and this package needs ABI 0." in said
+    assert "speaks ABI 7.0, and this package needs ABI 1." in said
 
 
 def test_a_driver_that_is_missing():

@@ -89,7 +89,7 @@ def test_make_sets_the_size_and_nothing_else():
 
 
 def test_the_table_holds_plain_functions(api):
-    assert api.abi == (0, _abi.GH_ABI_MINOR)
+    assert api.abi == (1, _abi.GH_ABI_MINOR)
     assert isinstance(api.layer_enter, ctypes._CFuncPtr)
     assert api.layer_enter is api.layer_enter
     assert api.status_name(_abi.GH_ERR_BUSY) == b"GH_ERR_BUSY"

@@ -33,7 +33,7 @@ def test_info_has_versions_the_library_and_the_drivers(run, api, monkeypatch):
     monkeypatch.setenv("GRAPHHOOKS_DRIVER", "/no/such.so")
     status, out, _ = run("info")
     assert status == 0
-    assert f"{api.version}, ABI 0.5, {api.path}" in out
+    assert f"{api.version}, ABI 1.0, {api.path}" in out
     assert f"families  {', '.join(FAMILIES)}\n" in out
     assert "soft      usable" in out
     assert "/no/such.so not usable: " in out

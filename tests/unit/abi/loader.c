@@ -46,6 +46,7 @@ static void test_the_table(void)
     is_int(api->abi_version, gh_abi_version(), "and of which release");
     is_int(gh_abi_version() >> 16, GH_ABI_MAJOR, "the major is on top");
     is_int(gh_abi_version() & 0xffff, GH_ABI_MINOR, "the minor below");
+    is_int(gh_abi_version(), GH_ABI_VERSION, "as a constant has it");
     is_str(api->version(), PACKAGE_VERSION, "the package has its version");
 #define TEST_SLOT(name) \
     ok(api->name == gh_##name, #name " is gh_" #name); \
@@ -53,6 +54,21 @@ static void test_the_table(void)
     SLOTS(TEST_SLOT)
 #undef TEST_SLOT
     is_int(bytes, sizeof(*api), "and these are all that there are");
+}
+
+static void test_hosts_of_major_0(void)
+{
+    const gh_api *api = NULL, *old = NULL;
+    gh_error err = { "" };
+
+    gh_get_api(GH_ABI_MAJOR, &api, &err);
+    is_status(gh_get_api(0, &old, &err), GH_OK, &err,
+              "a host of major 0 gets a table");
+    is_int(old->abi_version, 5, "which is of 0.5, as it reads it");
+    is_int(old->struct_size, api->struct_size, "as large as the other");
+    ok(memcmp(&old->version, &api->version,
+              sizeof(*api) - offsetof(gh_api, version)) == 0,
+       "and has the same functions");
 }
 
 static void test_refusals(void)
@@ -72,6 +88,7 @@ static void test_refusals(void)
 int main(void)
 {
     test_the_table();
+    test_hosts_of_major_0();
     test_refusals();
     return done_testing();
 }

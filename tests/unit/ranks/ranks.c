@@ -450,7 +450,7 @@ static void test_words(void)
            mine[GH_WORD_STEP] == 6 && mine[GH_WORD_SLOT] == GH_SLOT_NONE &&
            mine[GH_WORD_MORE] == 0,
        "a rank says flags, variant, direction, segment, step and slot");
-    ok((uint32_t)(mine[GH_WORD_HEAD] >> 32) == GH_ABI_MINOR,
+    ok((uint32_t)(mine[GH_WORD_HEAD] >> 32) == GH_ABI_VERSION,
        "and the version of the library");
 }
 
