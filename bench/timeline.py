@@ -134,11 +134,11 @@ def panel(of: list, top: float, us: float) -> list:
     """A mode: its ranks, each with a lane for each kind."""
     from picture import rule, text
 
-    exposed = " and ".join(f"{one['shares']['exposed']:.0f} %" for one in of)
+    exposed = "/".join(f"{one['shares']['exposed']:.1f}" for one in of)
     end = max(one["step"][1] for one in of)
     parts = [text(20, top + 12, words_of(of[0]["mode"])),
              text(LEFT + PLOT, top + 12, f"{end / 1e3:.1f} ms, exposed "
-                  f"{exposed}", "dim end")]
+                  f"{exposed} %", "dim end")]
     for i, one in enumerate(of):
         for k, (name, kind) in enumerate(KINDS):
             bottom = top + 20 + (2 * i + k + 1) * (LANE + 3) + 5 * i

@@ -137,6 +137,14 @@ def test_a_step_is_traced_after_all_that_is_compared(ranks, tmp_path):
         "ranks.py; a picture is drawn of those of --trace" in drawn.stderr
 
 
+def test_a_folder_for_traces_that_cannot_be_is_named(ranks, tmp_path):
+    (tmp_path / "file").write_text("")
+    status, said, found = ranks("--trace", str(tmp_path / "file"))
+    assert status and not found
+    assert f"--trace {tmp_path / 'file'}: no folder can be made there (File " \
+        "exists); name another" in said
+
+
 def test_kernels_are_told_apart(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(
         STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])

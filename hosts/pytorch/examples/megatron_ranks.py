@@ -279,7 +279,6 @@ def trace(run: common.Run, training, args, row: Row, ranks, text) -> None:
               "seen no kernel, so that there is nothing to draw",
               file=sys.stderr, flush=True)
         return
-    args.trace.mkdir(parents=True, exist_ok=True)
     name = "-".join(re.findall(r"\w+", f"{row.name} {run.name}"))
     path = args.trace / f"{name}-rank{world.rank}.json"
     path.write_text(json.dumps({
@@ -655,6 +654,14 @@ def run(args, world, text) -> int:
     return 0 if well else 1
 
 
+def make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise options.Fault(f"--trace {path}: no folder can be made there "
+                            f"({failure.strerror}); name another") from failure
+
+
 def main(argv=None) -> int:
     parser = make_parser()
     args = parser.parse_args(argv)
@@ -677,6 +684,8 @@ def main(argv=None) -> int:
         if world.size == 1:
             raise options.Fault("it trains over several ranks: start it with "
                                 "torchrun --nproc-per-node 2, or 4")
+        if args.trace:
+            make_folder(args.trace)
         return run(args, world, common.Text(args, world))
     except options.Fault as fault:
         print(f"{parser.prog}: {fault}", file=sys.stderr)
