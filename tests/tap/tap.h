@@ -13,8 +13,14 @@
 
 #include <graphhooks/base.h>
 
+#include <malloc.h>
 #include <stdbool.h>
 #include <stdio.h>
+
+/* Before glibc 2.33 there is only that whose numbers are int. */
+#if defined(__GLIBC__) && !__GLIBC_PREREQ(2, 33)
+#define mallinfo2 mallinfo
+#endif
 
 #define TAP_FORMAT(at) __attribute__((format(printf, at, (at) + 1)))
 
