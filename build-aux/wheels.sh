@@ -107,7 +107,7 @@ for arch in "$@"; do
     fi
     rm -f "$build/cc.new"
     logged "${MAKE:-make}" -s -C "$build" \
-        -j"${JOBS:-$(nproc 2> /dev/null || echo 1)}" libraries
+        -j"${JOBS:-$(nproc 2> /dev/null || echo 1)}" in-wheel
 done
 for arch in "$@"; do
     STRIP=none PYTHON=$python sh "$top/hosts/pytorch/build-wheel.sh" \

@@ -64,7 +64,7 @@ def _build(build: str) -> None:
     if not (_TOP / "configure").exists():
         _run("autoreconf", "-fi", cwd=_TOP)
     _run(str(_TOP / "configure"), "-q", cwd=build)
-    _run("make", "-s", f"-j{os.cpu_count() or 1}", "libraries", cwd=build)
+    _run("make", "-s", f"-j{os.cpu_count() or 1}", "in-wheel", cwd=build)
 
 
 def _refuse_missing() -> None:

@@ -12,12 +12,12 @@ usage()
     cat << 'END'
 usage: hosts/pytorch/build-wheel.sh BUILD OUT [PLATFORM]
 
-Takes the library, the families and the software device from the build tree
-BUILD and leaves graphhooks-VERSION-py3-none-PLATFORM.whl in OUT; its name is
+Takes the library, the families, the software device and gh-engine, which is the
+demo, from the build tree BUILD and leaves graphhooks-VERSION-py3-none-PLATFORM.whl in OUT; its name is
 the last line.
 
 PLATFORM is linux_ARCH of this machine by default.  Of one like
-manylinux_2_28_x86_64 it is checked with readelf that the libraries are for that
+manylinux_2_28_x86_64 it is checked with readelf that all of these are for that
 machine, and need libc alone, of that release or an older one.
 build-aux/wheels.sh builds such.
 
@@ -27,7 +27,7 @@ later, or of 61 or later and wheel:
     python3 -m pip install -U setuptools wheel
     PYTHON=/path/to/venv/bin/python hosts/pytorch/build-wheel.sh BUILD OUT
 
-STRIP is what strips the libraries, strip by default.
+STRIP is what strips them, strip by default.
 END
 }
 
@@ -58,7 +58,7 @@ case $python in
 */*) python=$PWD/$python ;; # it is called from other folders
 esac
 
-# check_glibc LIBRARY: that it is what a manylinux_X_Y_ARCH has to be, of which
+# check_glibc FILE: that it is what a manylinux_X_Y_ARCH has to be, of which
 # tags are no promise.
 check_glibc()
 {
@@ -98,6 +98,8 @@ sys.exit(int(setuptools.__version__.split(".")[0]) < 61 or not own)
 
 [ -e "$build/.libs/libgraphhooks.so.0" ] ||
     die "$build/.libs has no libgraphhooks.so.0; run make there first"
+[ -e "$build/gh-engine" ] ||
+    die "$build has no gh-engine, which is the demo; run make there first"
 
 stage=$(mktemp -d "${TMPDIR:-/tmp}/graphhooks.XXXXXX")
 trap 'rm -rf "$stage"' EXIT
@@ -112,7 +114,11 @@ cp "$here"/graphhooks/*.py "$stage/graphhooks"
 done
 chmod -R u+w "$stage"
 
-# As installed: what belongs to the library is in graphhooks/ beside it.
+# As in a prefix: gh-engine looks for the others from where it is.
+mkdir -p "$stage/graphhooks/bin" "$stage/graphhooks/share/graphhooks/text"
+cp -L "$build/gh-engine" "$stage/graphhooks/bin"
+cp "$here/../engine/data/shakespeare.txt" \
+    "$stage/graphhooks/share/graphhooks/text"
 lib=$stage/graphhooks/lib
 cp -L "$build/.libs/libgraphhooks.so.0" "$lib"
 cp -L "$build/.libs/libgraphhooks-softcuda.so" "$lib/graphhooks"
@@ -121,7 +127,8 @@ for family in "$build"/plugins/.libs/*.so; do
     cp -L "$family" "$lib/graphhooks"
 done
 if command -v "$strip" > /dev/null 2>&1; then
-    "$strip" --strip-unneeded "$lib"/*.so.* "$lib"/graphhooks/*.so
+    "$strip" --strip-unneeded "$lib"/*.so.* "$lib"/graphhooks/*.so \
+        "$stage/graphhooks/bin/gh-engine"
 fi
 
 case $platform in
@@ -129,7 +136,8 @@ manylinux_*)
     command -v readelf > /dev/null 2>&1 ||
         die "there is no readelf to check a wheel for $platform with:" \
             "apt-get install binutils"
-    for file in "$lib"/*.so.* "$lib"/graphhooks/*.so; do
+    for file in "$lib"/*.so.* "$lib"/graphhooks/*.so \
+        "$stage/graphhooks/bin/gh-engine"; do
         check_glibc "$file"
     done
     ;;

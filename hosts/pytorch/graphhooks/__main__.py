@@ -1,4 +1,4 @@
-"""python -m graphhooks info|plan|env|checkpoint|restore
+"""python -m graphhooks info|demo|plan|env|checkpoint|restore
 
 The package asks the library itself: the graphhooks command, which needs
 jansson, is not carried in the wheel.
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
 
-from . import __version__, _library, checkpoint
+from . import __version__, _abi, _library, checkpoint
 from .errors import Error
 from .model import FEATURES, KINDS, Model
 from .options import variable_of
@@ -23,6 +24,7 @@ from .session import Session
 from .variables import MEANINGS
 
 PREFIX = variable_of("")
+ENGINE = "gh-engine"
 MOST_LAYERS = 1000000  # as the graphhooks command
 NO_FILE = (
     "a FILE that describes a model is read by the graphhooks command alone, "
@@ -87,6 +89,41 @@ def _timed(pid: int, do, *options) -> int:
     took = time.perf_counter() - begin
     print(f"process {pid} is {checkpoint.state(pid)}, after {took:.3f} s")
     return 0
+
+
+def _engine(library: Path) -> str:
+    """The gh-engine of the library's build, prefix or wheel, else of the
+    package's wheel, else the one that is on the path."""
+    here = Path(__file__).resolve().parent
+    for top in (library.parent.parent, here):
+        for path in (top / "bin" / ENGINE, top / ENGINE):
+            if path.is_file():
+                return str(path)
+    found = shutil.which(ENGINE)
+    if found is None:
+        raise Error(
+            f"{ENGINE}, which trains, is neither in {here / 'bin'} nor beside "
+            f"{library} nor on the path; install a wheel, which carries it, "
+            "or build it from source: make",
+            _abi.GH_ERR_NOT_FOUND,
+        )
+    return found
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """Becomes the engine, which by default trains a small GPT eagerly and
+    with graphs: on a GPU where there is one, else on the software device."""
+    library = _library.load().path
+    engine = _engine(Path(library))
+    sys.stdout.flush()
+    try:
+        os.execv(engine, [engine, "--library", library, *arguments.rest])
+    except OSError as error:
+        raise Error(
+            f"{engine} cannot run: {error.strerror}; install the wheel anew, "
+            "by pip",
+            _abi.GH_ERR_NOT_FOUND,
+        ) from None
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -245,6 +282,11 @@ def parser() -> argparse.ArgumentParser:
         "info", help="versions, the library, the drivers"
     ).set_defaults(run=info)
     commands.add_parser(
+        "demo", add_help=False,
+        help="train a small GPT eagerly and with graphs, and compare; takes "
+        f"the options of {ENGINE}",
+    ).set_defaults(run=demo)  # fmt: skip
+    commands.add_parser(
         "env", help="the variables, and whether they are right"
     ).set_defaults(run=env)
 
@@ -254,7 +296,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    arguments = parser().parse_args()
+    top = parser()
+    arguments, arguments.rest = top.parse_known_args()
+    if arguments.rest and arguments.run is not demo:
+        top.error(f"unrecognized arguments: {' '.join(arguments.rest)}")
     try:
         status = arguments.run(arguments)
         sys.stdout.flush()

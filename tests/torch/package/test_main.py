@@ -91,6 +91,69 @@ def test_plan_refuses_a_number_of_layers_that_is_none(run, capsys, number):
     assert f"--layers: {number} is no number from 1 to 1000000" in said
 
 
+# ---- demo ------------------------------------------------------------------
+
+
+def demo(*arguments, library, **variables):
+    return subprocess.run(
+        [sys.executable, "-m", "graphhooks", "demo", *arguments],
+        capture_output=True, text=True, cwd=PACKAGE,
+        env={**os.environ, "GRAPHHOOKS_LIBRARY": str(library), **variables},
+    )  # fmt: skip
+
+
+def engine_of(api):
+    engine = Path(api.path).parent.parent / program.ENGINE
+    if not engine.is_file():
+        pytest.skip("the library that is tested has no gh-engine beside it")
+    return engine
+
+
+def test_demo_trains_with_the_library_and_has_the_engines_status(api):
+    engine_of(api)
+    said = demo("--driver", "soft", "--steps", "2", library=api.path)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.endswith("bitwise equal: yes\n")
+    wrong = demo("--micro", "x", library=api.path)
+    assert wrong.returncode == 2, wrong.stderr
+    assert wrong.stderr.startswith("gh-engine: --micro")
+
+
+def test_demo_without_the_engine_says_what_has_it(api, tmp_path):
+    alone = tmp_path / "lib" / "libgraphhooks.so.0"
+    alone.parent.mkdir()
+    alone.symlink_to(api.path)
+    said = demo(library=alone, PATH=str(tmp_path))
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr.startswith("graphhooks: gh-engine, which trains, is ")
+    assert said.stderr.endswith(
+        "; install a wheel, which carries it, or build it from source: make\n"
+    )
+
+
+def test_demo_that_cannot_run_is_no_traceback(api, tmp_path):
+    alone = tmp_path / "lib" / "libgraphhooks.so.0"
+    for folder in (alone.parent, tmp_path / "bin"):
+        folder.mkdir()
+    alone.symlink_to(api.path)
+    engine = tmp_path / "bin" / program.ENGINE
+    engine.write_text("")
+    said = demo(library=alone)
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr == (
+        f"graphhooks: {engine} cannot run: Permission denied; install the "
+        "wheel anew, by pip\n"
+    )
+
+
+def test_only_the_demo_takes_options_that_are_not_its_own(run, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run("info", "--steps", "2")
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert said.endswith("unrecognized arguments: --steps 2\n")
+
+
 # ---- env -------------------------------------------------------------------
 
 

@@ -101,6 +101,8 @@ def test_the_wheel_carries_the_library_and_what_belongs_to_it(wheel):
         "graphhooks/__main__.py",
         f"{lib}/libgraphhooks.so.0",
         f"{lib}/graphhooks/libgraphhooks-softcuda.so",
+        "graphhooks/bin/gh-engine",
+        "graphhooks/share/graphhooks/text/shakespeare.txt",
         *(f"{lib}/graphhooks/{family}.so" for family in FAMILIES),
     } <= names
     modules = {str(path.relative_to(PACKAGE))
@@ -130,6 +132,12 @@ def test_the_wheel_works_in_a_fresh_environment(wheel, tmp_path):
         capture_output=True, text=True, env=clean(), cwd=tmp_path,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
+    said = subprocess.run(
+        [python, "-m", "graphhooks", "demo", "--driver", "soft", "--steps",
+         "3"], capture_output=True, text=True, env=clean(), cwd=tmp_path,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.endswith("bitwise equal: yes\n")
 
 
 # ---- a wheel for an older glibc --------------------------------------------
@@ -189,6 +197,7 @@ def test_a_library_that_needs_more_than_libc_is_refused(built, tmp_path):
                     ignore=shutil.ignore_patterns("*.a", "*.la", "gh-engine",
                                                   "graphhooks"))
     shutil.copytree(built / "plugins" / ".libs", copy / "plugins" / ".libs")
+    shutil.copy(built / "gh-engine", copy)
     more = copy / ".libs" / "libmore.so"
     link = [*os.environ.get("CC", "cc").split(), "-shared", "-nostdlib"]
     link += ["-x", "c", "/dev/null", "-x", "none"]
@@ -246,12 +255,15 @@ def checkout(wheel, api, tmp_path):
     """With a configure that takes what is built already."""
     top = tmp_path / "checkout"
     shutil.copytree(PACKAGE, top / "hosts" / "pytorch")
+    shutil.copytree(TOP / "hosts" / "engine" / "data",
+                    top / "hosts" / "engine" / "data")  # fmt: skip
     (top / "lib").mkdir()
     (top / "configure.ac").write_text("")
     built = Path(api.path).parent.parent
     (top / "configure").write_text(
         f"#!/bin/sh\nset -e\nmkdir plugins\n"
-        f"printf 'libraries:\\n\\tcp -r {built}/.libs .\\n"
+        f"printf 'in-wheel:\\n\\tcp -r {built}/.libs .\\n"
+        f"\\tcp {built}/gh-engine .\\n"
         f"\\tcp -r {built}/plugins/.libs plugins\\n' > Makefile\n"
     )
     (top / "configure").chmod(0o755)
