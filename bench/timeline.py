@@ -194,6 +194,17 @@ def picture_of(files: list) -> str:
         *grid, *parts], top, overlap_picture.STYLE)
 
 
+def read(file: str):
+    try:
+        with open(file, encoding="utf-8") as of_rank:
+            return json.load(of_rank)
+    except OSError as why:
+        raise ValueError(f"{file} cannot be read ({why.strerror}): name the "
+                         "traces of all ranks") from why
+    except ValueError as why:
+        raise ValueError(f"{file} is no trace: {why}; trace it anew") from why
+
+
 def main(arguments: list) -> int:
     parser = argparse.ArgumentParser(
         prog="timeline.py", description="One step of several ranks.")
@@ -201,11 +212,8 @@ def main(arguments: list) -> int:
     parser.add_argument("files", nargs="+")
     parser.add_argument("--step", type=int, default=-1)
     o = parser.parse_args(arguments)
-    files = []
-    for file in o.files:
-        with open(file, encoding="utf-8") as of_rank:
-            files.append((file, json.load(of_rank)))
     try:
+        files = [(file, read(file)) for file in o.files]
         drawn = picture_of(files) if o.out.endswith(".svg") \
             else perfetto(files, o.step)
     except ValueError as why:

@@ -135,6 +135,12 @@ def test_a_step_is_traced_after_all_that_is_compared(ranks, tmp_path):
     drawn = draw(tmp_path / "other.json")
     assert drawn.returncode == 2 and "other.json is no trace of megatron_" \
         "ranks.py; a picture is drawn of those of --trace" in drawn.stderr
+    (tmp_path / "other.json").write_text("[")
+    assert "other.json is no trace: Expecting value" in draw(
+        tmp_path / "other.json").stderr
+    drawn = draw(tmp_path / "none.json")
+    assert drawn.returncode == 2 and "none.json cannot be read (No such file " \
+        "or directory): name the traces of all ranks" in drawn.stderr
 
 
 def test_a_folder_for_traces_that_cannot_be_is_named(ranks, tmp_path):
