@@ -168,7 +168,7 @@ def picture_of(files: list) -> str:
     longest = max(one["step"][1] for _, one in files)
     us = longest * COLUMN / PLOT
     parts, top = [], TOP
-    for row, modes in rows.items():
+    for row, modes in sorted(rows.items()):
         parts.append(text(20, top + 10, row, "ink head"))
         top += 14
         for mode in sorted(modes, key=lambda m: (

@@ -123,8 +123,12 @@ def test_a_step_is_traced_after_all_that_is_compared(ranks, tmp_path):
              str(tmp_path / "step.svg"), *map(str, files)],
             capture_output=True, text=True)
 
-    drawn = draw(*(tmp_path / "trace").iterdir())
+    ordered = sorted((tmp_path / "trace").iterdir())
+    drawn = draw(*ordered)
     assert drawn.returncode == 0, drawn.stderr
+    of_files = (tmp_path / "step.svg").read_text()
+    draw(*reversed(ordered))
+    assert (tmp_path / "step.svg").read_text() == of_files
     picture = ElementTree.parse(tmp_path / "step.svg")
     tag = "{http://www.w3.org/2000/svg}"
     assert len(picture.findall(f"{tag}path")) == 2 * len(files)
