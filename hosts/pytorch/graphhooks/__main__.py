@@ -104,7 +104,7 @@ def _engine(library: Path) -> str:
         raise Error(
             f"{ENGINE}, which trains, is neither in {here / 'bin'} nor beside "
             f"{library} nor on the path; install a wheel, which carries it, "
-            "or build it from source: make",
+            "or Debian's graphhooks-tools, or build it from source: make",
             _abi.GH_ERR_NOT_FOUND,
         )
     return found

@@ -127,7 +127,8 @@ def test_demo_without_the_engine_says_what_has_it(api, tmp_path):
     assert (said.returncode, said.stdout) == (1, "")
     assert said.stderr.startswith("graphhooks: gh-engine, which trains, is ")
     assert said.stderr.endswith(
-        "; install a wheel, which carries it, or build it from source: make\n"
+        "; install a wheel, which carries it, or Debian's graphhooks-tools, "
+        "or build it from source: make\n"
     )
 
 
