@@ -49,6 +49,13 @@ def build_wheel(wheel_directory, config_settings=None, metadata=None):
         return _wheel_of(build, wheel_directory)
 
 
+def build_sdist(sdist_directory, config_settings=None):
+    """That of setuptools would have neither the library nor this file."""
+    _fail("a source archive of the package alone has no library to build: "
+          "make dist makes one of all, and python -m build --wheel "
+          "hosts/pytorch a wheel")  # fmt: skip
+
+
 def _rest(settings):
     """Those of setuptools."""
     return {k: v for k, v in (settings or {}).items() if k != "library"}

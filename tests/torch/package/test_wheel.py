@@ -337,6 +337,19 @@ def test_pip_shows_why_a_build_has_failed(checkout, tmp_path):
     assert "configure failed; or install" in said.stderr
 
 
+def test_a_source_archive_without_the_library_is_refused(checkout, tmp_path):
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "import backend, sys; "
+         "backend.build_sdist(sys.argv[1])", tmp_path / "out"],
+        capture_output=True, text=True, env=clean(),
+        cwd=checkout / "hosts" / "pytorch",
+    )  # fmt: skip
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr.startswith("graphhooks: a source archive of the pack")
+    assert "make dist makes one of all" in said.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_build_tree_without_a_library_is_refused(tmp_path):
     if not can_build():
         pytest.skip("no setuptools of 70.1 or wheel to build a wheel with")
