@@ -73,7 +73,7 @@ static void find_driver(const char *path)
                 int *status_p);
 
     if (library == NULL) {
-        stop("the software device", dlerror());
+        stop("the software device, whose path is the argument", dlerror());
     }
     *(void **)&find = dlsym(library, "cuGetProcAddress_v2");
     DRIVER(FIND)
