@@ -106,6 +106,7 @@ EXTRA_DIST += \
 	bench/results/h200/table.txt \
 	bench/results/h200x2/README.md \
 	bench/results/h200x2/exchange.svg \
+	bench/results/h200x2/megatron.svg \
 	bench/results/h200x2/megatron.txt \
 	bench/results/h200x4/megatron.txt \
 	bench/results/stages.svg \
@@ -139,4 +140,7 @@ figures: results bench/stages
 	$(AM_V_GEN)python3 $(srcdir)/bench/models.py --picture \
 	    results/h200/models.json > results/models.new && \
 	    mv results/models.new $(srcdir)/bench/results/h200/models.svg
+	$(AM_V_GEN)python3 $(srcdir)/bench/timeline.py results/ranks.svg \
+	    results/h200x2/megatron/trace/*.json && \
+	    mv results/ranks.svg $(srcdir)/bench/results/h200x2/megatron.svg
 .PHONY: figures pack-results

@@ -92,6 +92,10 @@ scale_picture h200/scale.json h200/scale
 picture h200/peers h200/step
 picture h100/te h100/te
 EOF
+    python3 bench/timeline.py "$scratch/ranks.svg" \
+        "$raw"/h200x2/megatron/trace/*.json
+    cmp -s "$scratch/ranks.svg" bench/results/h200x2/megatron.svg
+    ok $? "h200x2/megatron.svg is what bench/timeline.py draws"
     mkdir "$scratch/part"
     cp "$raw/h200/peers/peers_h1024s256m1.json" "$scratch/part"
     sed 's|"torch/layer"|"torch/later"|' \
