@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -116,6 +117,8 @@ def demo(arguments: argparse.Namespace) -> int:
     library = _library.load().path
     engine = _engine(Path(library))
     sys.stdout.flush()
+    # Which Python ignores: a reader that has had enough is to end the engine.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execv(engine, [engine, "--library", library, *arguments.rest])
     except OSError as error:

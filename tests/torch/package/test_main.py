@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,20 @@ def test_demo_trains_with_the_library_and_has_the_engines_status(api):
     wrong = demo("--micro", "x", library=api.path)
     assert wrong.returncode == 2, wrong.stderr
     assert wrong.stderr.startswith("gh-engine: --micro")
+
+
+def test_demo_ends_with_its_reader(api):
+    engine_of(api)
+    reading, writing = os.pipe()
+    os.close(reading)
+    said = subprocess.run(
+        [sys.executable, "-m", "graphhooks", "demo", "--driver", "soft",
+         "--steps", "2"], stdout=writing, cwd=PACKAGE,
+        stderr=subprocess.DEVNULL, env={**os.environ,
+                                        "GRAPHHOOKS_LIBRARY": api.path},
+    )  # fmt: skip
+    os.close(writing)
+    assert said.returncode == -signal.SIGPIPE
 
 
 def test_demo_without_the_engine_says_what_has_it(api, tmp_path):
