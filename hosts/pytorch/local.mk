@@ -104,6 +104,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/grad/watchers.py \
 	hosts/pytorch/graphhooks/torch/grad/write_streams.py \
 	hosts/pytorch/graphhooks/torch/group/__init__.py \
+	hosts/pytorch/graphhooks/torch/group/arrivals.py \
 	hosts/pytorch/graphhooks/torch/group/ranks.py \
 	hosts/pytorch/graphhooks/torch/group/shared.py \
 	hosts/pytorch/graphhooks/torch/group/together.py \

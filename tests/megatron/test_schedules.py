@@ -287,5 +287,6 @@ def test_a_rank_that_hangs_ends_those_of_its_graphs(tmp_path):
     one, = ran(tmp_path, "stopped", 2, lost=1)["stopped"]
     assert one.get("said"), one.get("error")
     assert one["said"].startswith(
-        "rank 0 of 2, step 2, decoder.layers.0, microbatch 0: Timed out")
+        "rank 0 of 2, step 2, decoder.layers.0, microbatch 0: rank 1 has "
+        "not come: Timed out")
     assert 5 < one["after"] < 12  # GRAPHHOOKS_TIMEOUT is 6

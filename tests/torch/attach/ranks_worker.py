@@ -453,6 +453,20 @@ def _suspends(run) -> None:
         assert has["slot_bytes"] + has["bank_bytes"] == told > 0
 
 
+def _suspends_without(run) -> None:
+    """The last one does not; and one of the others comes late."""
+    run.steps((2, 2, 2))
+    if run.attached is None:
+        return
+    rank = dist.get_rank()
+    if rank == SIZE - 1:
+        time.sleep(SECONDS + 5)
+    else:
+        time.sleep(3 * rank)
+        run.parts = time.monotonic()
+        run.attached.suspend()
+
+
 def _everywhere(cause, undo=None):
     """The same on all ranks, also eagerly."""
     def train(run):
@@ -742,6 +756,8 @@ PARTING = {
     "a hook on one in a backward": lambda: trained(_only(1, _listen_late)),
     "a rank dies": lambda: trained(_only(1, _die)),
     "a rank does not attach": _absent,
+    "a rank does not suspend": lambda: trained(_suspends_without,
+                                               suspends=True),
     "an evaluation on one, of one shape": lambda: trained(
         _only(1, _evaluate), max_banks=1),
     "another shape on one, of one shape": lambda: trained(

@@ -518,6 +518,18 @@ def test_a_rank_that_dies_ends_the_other(parted):
     assert "rank 0 of 2, step 3, layers.0" in found["error"]
 
 
+def test_a_rank_that_does_not_suspend_is_named(tmp_path):
+    """And none that has come late."""
+    case = "a rank does not suspend"
+    for rank, (results, said) in enumerate(ran(tmp_path, case, size=3)[:2]):
+        found = results.get(case, {"error": said})
+        assert found.get("name") == "GH_ERR_RANKS", found
+        assert found["error"].startswith(f"rank {rank} of 3, step 3, "
+                                         "layers.0, microbatch 0: rank 2 has "
+                                         "not come: "), found
+        assert found["parted"] < BOUND + 5, found
+
+
 def test_a_rank_that_does_not_attach_is_not_waited_for(parted):
     found = parted("a rank does not attach")[0]
     assert found.get("name") == "GH_ERR_RANKS", found

@@ -19,6 +19,7 @@ A folder imports from those after it in this list, and from none before it:
       disabled.py           the object that attach(enable=False) returns
     group/                  layers with collectives: all ranks replay, or none
       ranks.py              exchanges what ranks decide about a pass
+      arrivals.py           finds out which rank has not come
       shared.py             a segment that several ranks run together
       together.py           agrees on one bank for each shape on all ranks
       varying.py            asks the ranks of each microbatch's process group

@@ -412,6 +412,11 @@ def gpu_groups() -> list:
     return found
 
 
+def default_store():
+    """By which the processes have found each other."""
+    return torch.distributed.distributed_c10d._get_default_store()
+
+
 def collectives() -> int:
     """How many this process has issued on a GPU so far; a send or a receive
     is none."""

@@ -30,6 +30,7 @@ from ..base.tree import Unfit
 from ..shapes.banks import Banks
 from ..step.segment import Segment
 from ..step.forward_wrapper import Site
+from .arrivals import SOON, Arrivals
 from .shared import Asking, Shared
 from .together import Together
 
@@ -170,6 +171,7 @@ class Circle:
                             f"{_first_line(failure)}",
                             _abi.GH_ERR_RANKS) from failure
         self._gloo = _made[self._key]
+        self._arrivals = Arrivals(self.members, self.rank)
         self._tensors = [torch.frombuffer(words, dtype=torch.int64)
                          for words in (self._mine, *self._all)]
 
@@ -182,10 +184,12 @@ class Circle:
         for i, word in enumerate(words, 1):
             self._mine[i] = word  # of 64 bits, with or without a sign
         mine, *every = self._tensors
+        self._arrivals.turn += 1
         try:
-            all_gather(every, mine, self._gloo)
+            all_gather(every, mine, self._gloo, self._arrivals)
         except Exception as failure:
-            self.failed = _first_line(failure)
+            self.failed = self._arrivals.whoever_is_absent() \
+                + _first_line(failure)
             raise
         for rank, theirs in enumerate(self._all):
             if theirs[0] != n:
@@ -411,8 +415,14 @@ def _is_one(owner) -> bool:
     return str(most).strip() == "1" and not owner.is_packed
 
 
-def all_gather(every, mine, group) -> None:
-    torch.distributed.all_gather(every, mine, group=group)
+def all_gather(every, mine, group, arrivals) -> None:
+    work = torch.distributed.all_gather(every, mine, group=group,
+                                        async_op=True)
+    try:
+        work.wait(SOON)
+    except RuntimeError:  # it has failed, or takes long
+        arrivals.note()
+        work.wait()
 
 
 def _first_line(failure) -> str:
