@@ -56,8 +56,8 @@ GH_BEGIN_DECLS
  * bumps what.  Hosts of major 0, from 0.4 on, are answered as well. */
 #define GH_ABI_MAJOR 1
 #define GH_ABI_MINOR 0
-/* As gh_abi_version() gives it.  Since 1.0. */
-#define GH_ABI_VERSION ((uint32_t)GH_ABI_MAJOR << 16 | GH_ABI_MINOR)
+/* As gh_abi_version() gives it, also for #if.  Since 1.0. */
+#define GH_ABI_VERSION (GH_ABI_MAJOR * 0x10000u + GH_ABI_MINOR)
 
 /** The bytes of `type` up to and including `field`. */
 #define GH_SIZE_THROUGH(type, field) \

@@ -27,7 +27,7 @@
 GH_BEGIN_DECLS
 #define GH_ABI_MAJOR 1
 #define GH_ABI_MINOR 0
-#define GH_ABI_VERSION ((uint32_t)GH_ABI_MAJOR << 16 | GH_ABI_MINOR)
+#define GH_ABI_VERSION (GH_ABI_MAJOR * 0x10000u + GH_ABI_MINOR)
 #define GH_SIZE_THROUGH(type, field) \
     (offsetof(type, field) + sizeof(((type *)0)->field))
 #define GH_HAS(ptr, type, field) \

@@ -34,6 +34,10 @@
     slot(pool_suspend) slot(pool_resume) slot(pool_get_stats) \
     slot(run_pass) slot(offload_is_on) slot(gradient_add)
 
+#if GH_ABI_VERSION < 0x10000
+#error "hosts choose by the version of the headers"
+#endif
+
 static void test_the_table(void)
 {
     const gh_api *api = NULL;
