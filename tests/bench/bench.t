@@ -143,7 +143,7 @@ json "$scratch/d.json" "beside writes JSON"
     [ "$(grep -c '"bitwise_equal": true' "$scratch/x.json")" -eq 2 ]
 ok $? "exchange runs on three ranks"
 # Of a call without a turn: one for all parts, and one for each sign to all.
-grep -q '"batches": 3, "copy_issue_ns": [0-9]*, "kernel_issue_ns": [0-9]*}' \
+grep -q '"batch_copies": 3, "copy_issue_ns": [0-9]*, "kernel_issue_ns": [0-9]*}' \
     "$scratch/x.json"
 ok $? "it counts calls of the driver, and times them"
 if command -v python3 > "$scratch/which"; then
