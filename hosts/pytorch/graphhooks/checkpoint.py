@@ -29,7 +29,8 @@ from .options import variable_of
 STATES = ("running", "locked", "checkpointed", "failed", "checkpointing",
           "restoring")  # fmt: skip
 
-_ENTRIES = tuple(f"cuCheckpointProcess{name}" for name in (
+_PREFIX = "cuCheckpointProcess"
+_ENTRIES = tuple(_PREFIX + name for name in (
     "GetState", "Lock", "Checkpoint", "Restore", "Unlock"))  # fmt: skip
 _MOST_MS = 2**32 - 1
 
@@ -48,6 +49,13 @@ _MEANINGS = {
     _NOT_SUPPORTED: "the process has what this driver does not save, such as "
     "managed memory, or memory that it shares with other processes, as "
     "NCCL's: end that first, or use a newer driver",
+}
+# Of which entries it says that.
+_MEANT_BY = {
+    _OUT_OF_MEMORY: ("Checkpoint", "Restore"),
+    _OPERATING_SYSTEM: ("GetState", "Lock", "Checkpoint", "Restore"),
+    _NOT_READY: ("Lock",),
+    _NOT_SUPPORTED: ("Lock", "Checkpoint"),
 }
 
 
@@ -74,7 +82,7 @@ class _Driver:
         self._library.cuGetErrorName(code, ctypes.byref(name))
         text = f"{entry} returned {(name.value or b'an error').decode()} " \
             f"({code})"
-        if code in _MEANINGS:
+        if entry[len(_PREFIX):] in _MEANT_BY.get(code, ()):
             text += f": {_MEANINGS[code]}"
         return Error(text, _abi.GH_ERR_NO_MEMORY if code == _OUT_OF_MEMORY
                      else _abi.GH_ERR_DEVICE)
@@ -87,7 +95,7 @@ class _Driver:
 
     def do(self, what: str, pid: int, timeout_ms: int = 0) -> None:
         arguments = _Arguments(timeout_ms)
-        self.call(f"cuCheckpointProcess{what}", ctypes.c_int(pid),
+        self.call(_PREFIX + what, ctypes.c_int(pid),
                   ctypes.byref(arguments))
 
 
@@ -109,7 +117,8 @@ def _open() -> _Driver:
 def _opened(path: str) -> _Driver:
     try:
         library = ctypes.CDLL(path)
-        missing = [e for e in ("cuInit", *_ENTRIES) if not hasattr(library, e)]
+        missing = [e for e in ("cuInit", *_ENTRIES, "cuGetErrorName")
+                   if not hasattr(library, e)]
     except OSError as error:
         raise Error(f"the CUDA driver cannot load: {error}; install it, or "
                     f"name it in {variable_of('driver')}",
@@ -142,23 +151,18 @@ def pause(pid: int, timeout: float = 60) -> None:
 
     ``timeout``: for how many seconds work that was issued may take to end.
     The copies that come then take as long as they take.  Calls of CUDA's in
-    the process wait until restore().  If it fails the process goes on, where
-    the driver can have it so; the error says its state.
+    the process wait until restore().  If it fails, or is interrupted, the
+    process goes on, where the driver can have it so; the error says its state.
     """
     timeout_ms = _milliseconds(timeout)
     driver, was = _of(pid)
     if was != "running":
         raise _state(f"process {pid} is {was}, and pause() takes one that is "
                      f"running: {_remedy(was)}")
-    try:
+    with _whole(driver, pid):  # one whose lock fails is running
         driver.do("Lock", pid, timeout_ms)
+    with _whole(driver, pid, Exception):
         driver.do("Checkpoint", pid)
-    except BaseException as failed:
-        with contextlib.suppress(Error):
-            driver.do("Unlock", pid)
-        if isinstance(failed, Error):
-            raise _at(driver, pid, failed) from None
-        raise
 
 
 def restore(pid: int) -> None:
@@ -171,12 +175,28 @@ def restore(pid: int) -> None:
     if was not in ("checkpointed", "locked"):
         raise _state(f"process {pid} is {was}, and restore() takes one that "
                      f"is checkpointed: {_remedy(was)}")
-    try:
+    with _whole(driver, pid):
         if was == "checkpointed":
             driver.do("Restore", pid)
         driver.do("Unlock", pid)
-    except Error as failed:
-        raise _at(driver, pid, failed) from None
+
+
+@contextlib.contextmanager
+def _whole(driver: _Driver, pid: int, undone=()):
+    """A call that is interrupted, or fails as `undone` says, leaves the
+    process running, where the driver can have it so.  The interrupt comes
+    when the driver has done what it was asked for."""
+    try:
+        yield
+    except BaseException as failed:
+        if isinstance(failed, undone) or not isinstance(failed, Exception):
+            with contextlib.suppress(Error):
+                if driver.state(pid) == "checkpointed":
+                    driver.do("Restore", pid)
+                driver.do("Unlock", pid)
+        if isinstance(failed, Error):
+            raise _at(driver, pid, failed) from None
+        raise
 
 
 def _of(pid: int) -> tuple:
@@ -218,9 +238,11 @@ def _remedy(state: str) -> str:
         "running": "call pause() first",
         "locked": "restore() unlocks it",
         "checkpointed": "call restore() first",
-        "failed": "a checkpoint of it has failed, and CUDA cannot go on "
-        "there; end it, and start it again",
-    }.get(state, "wait until that has ended")
+        "failed": "a checkpoint of it, or a restore, has failed, and CUDA "
+        "cannot go on there; end it, and start it again",
+        "checkpointing": "wait until that has ended",
+        "restoring": "wait until that has ended",
+    }.get(state, "take a newer package, which knows that state")
 
 
 def _at(driver: _Driver, pid: int, failed: Error) -> Error:
@@ -229,4 +251,6 @@ def _at(driver: _Driver, pid: int, failed: Error) -> Error:
         now = driver.state(pid)
     except Error:
         now = "in no state that the driver tells"
-    return Error(f"process {pid}: {failed}; it is {now} now", failed.status)
+    return Error(f"process {pid}: {failed}; it is {now} now"
+                 + (f": {_remedy(now)}" if now in ("locked", "failed") else ""),
+                 failed.status)

@@ -151,6 +151,53 @@ def test_a_checkpoint_that_fails_lets_it_go_on(driver):
     assert text.endswith("; it is running now")
 
 
+@pytest.mark.parametrize("entry, call", [
+    ("Lock", checkpoint.pause), ("Checkpoint", checkpoint.pause),
+    ("Restore", checkpoint.restore), ("Unlock", checkpoint.restore)])
+def test_an_interrupt_lets_it_go_on(driver, monkeypatch, entry, call):
+    """Python raises it when the driver's call has returned."""
+    do = checkpoint._Driver.do
+    left = [entry]
+
+    def interrupted(self, what, *arguments):
+        do(self, what, *arguments)
+        if what in left:
+            left.remove(what)
+            raise KeyboardInterrupt
+
+    if call is checkpoint.restore:
+        checkpoint.pause(ME)
+    monkeypatch.setattr(checkpoint._Driver, "do", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        call(ME)
+    assert not left and checkpoint.state(ME) == "running"
+
+
+def test_where_it_stays_locked_the_error_says_what_to_do(driver, monkeypatch):
+    configure(driver, "FAIL=cuCheckpointProcessCheckpoint:1:2")
+    do = checkpoint._Driver.do
+
+    def without(self, what, *arguments):
+        if what != "Unlock":
+            do(self, what, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint._Driver, "do", without)
+        text = refused("GH_ERR_NO_MEMORY", checkpoint.pause, ME)
+    assert text.endswith("it is locked now: restore() unlocks it")
+    checkpoint.restore(ME)
+
+
+@pytest.mark.parametrize("entry, code, remedy", [
+    ("Lock", 600, "longer timeout"), ("Checkpoint", 801, "does not save"),
+    ("Restore", 600, ""), ("Restore", 801, "")])
+def test_what_a_code_means_is_of_its_entry(driver, entry, code, remedy):
+    """A restore has no timeout, and saves nothing."""
+    text = checkpoint._open()._failure(f"cuCheckpointProcess{entry}",
+                                       code).args[0]
+    assert remedy in text if remedy else text.endswith(f"({code})")
+
+
 def test_a_restore_that_fails_is_called_again(driver):
     checkpoint.pause(ME)
     configure(driver, "FAIL=cuCheckpointProcessRestore:1:2")
@@ -184,4 +231,4 @@ def test_a_state_that_is_newer_has_its_number(driver, monkeypatch):
         older.setattr(checkpoint, "STATES", ())
         assert checkpoint.state(ME) == "state 0"
         text = refused("GH_ERR_STATE", checkpoint.pause, ME)
-    assert text.endswith("wait until that has ended")
+    assert text.endswith("take a newer package, which knows that state")
