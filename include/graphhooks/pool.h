@@ -59,8 +59,10 @@ typedef struct gh_pool_functions {
      * is suspended.  `device` and `stream` are not looked at. */
     void *(*alloc)(int64_t bytes, int device, void *stream);
 
-    /* Gives one back, also of a pool that is suspended or destroyed.  Blocks:
-     * until the device has ended its work, as it may use the memory. */
+    /* Gives one back, also of a pool that is suspended or destroyed; `bytes` is
+     * as it was for alloc.  Blocks: until the device has ended its work, as it
+     * may use the memory.  Where a stream is captured nobody can wait for that:
+     * the memory then stays for good, and the capture may be invalid. */
     void (*free)(void *address, int64_t bytes, int device, void *stream);
 } gh_pool_functions;
 
@@ -103,7 +105,8 @@ GH_API gh_status gh_pool_get_functions(const gh_pool *pool,
  * and no graph that uses it is launched before gh_pool_resume().
  *
  * @return GH_OK; GH_ERR_STATE for a suspended pool; GH_ERR_DEVICE: the pool has
- *         its memory, but not its content.
+ *         its memory, but not its content, or a stream is captured, whose
+ *         capture may be invalid then.
  * Blocks: until the device has ended its work.  Since: 1.0.
  */
 GH_API gh_status gh_pool_suspend(gh_pool *pool, gh_error *err);

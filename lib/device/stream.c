@@ -105,6 +105,11 @@ gh_status gh_device_wait(struct gh_device *dev, gh_error *err)
     return gh_device_call(dev, err, cuCtxSynchronize, ());
 }
 
+bool gh_device_cannot_wait(struct gh_device *dev)
+{
+    return dev->drv.cuCtxSynchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 static void await_idle(struct gh_device *dev, const void *arg)
 {
     (void)arg;

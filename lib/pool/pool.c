@@ -121,11 +121,11 @@ static void free_in(struct gh_pool *pool, void *address, int64_t bytes)
     if (pool->dev != NULL && address != NULL) {
         struct gh_device_before before = gh_device_enter(pool->dev);
 
-        /* Work that failed uses nothing any more. */
-        if (!pool->suspended) {
-            (void)gh_device_wait(pool->dev, NULL);
+        /* Work that failed uses nothing any more; what nobody can wait for
+         * may. */
+        if (pool->suspended || !gh_device_cannot_wait(pool->dev)) {
+            gh_arena_free(&pool->arena, address, (uint64_t)bytes, false);
         }
-        gh_arena_free(&pool->arena, address, (uint64_t)bytes, false);
         gh_device_leave(pool->dev, before);
         if (pool->destroyed && pool->arena.regions == NULL) {
             leave_place(pool);

@@ -232,6 +232,22 @@ static void test_refusals(void)
     gh_pool_destroy(NULL);
 }
 
+/* Work that may still use it, of another stream than the captured one. */
+static void test_what_nobody_can_wait_for(void)
+{
+    gh_pool_functions f;
+    gh_pool *pool = pool_of(&f);
+    void *a = f.alloc(2 * MIB, 0, NULL);
+
+    soft_configure("FAIL=cuCtxSynchronize:1:900");
+    f.free(a, 2 * MIB, 0, NULL);
+    soft_configure("FAIL=");
+    is_int(mapped(), 2 * MIB, "what is freed in a capture keeps its memory");
+    f.free(a, 2 * MIB, 0, NULL);
+    is_int(mapped(), 0, "which a free after it gives back");
+    gh_pool_destroy(pool);
+}
+
 static void tests(void)
 {
     mapped();
@@ -239,6 +255,7 @@ static void tests(void)
     test_memory_that_outlives_it();
     test_device_memory_that_fails();
     test_work_ends_before();
+    test_what_nobody_can_wait_for();
     test_many();
     test_refusals();
 }
