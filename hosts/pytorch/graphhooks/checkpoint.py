@@ -251,6 +251,6 @@ def _at(driver: _Driver, pid: int, failed: Error) -> Error:
         now = driver.state(pid)
     except Error:
         now = "in no state that the driver tells"
-    return Error(f"process {pid}: {failed}; it is {now} now"
-                 + (f": {_remedy(now)}" if now in ("locked", "failed") else ""),
+    then = f": {_remedy(now)}" if now in ("locked", "failed") else ""
+    return Error(f"process {pid}: {failed}; it is {now} now{then}",
                  failed.status)
