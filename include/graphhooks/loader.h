@@ -41,7 +41,7 @@ GH_BEGIN_DECLS
  */
 typedef struct gh_api {
     uint32_t struct_size; /* sizeof(gh_api) where the library was built */
-    uint32_t abi_version; /* as gh_abi_version() */
+    uint32_t abi_version; /* as gh_abi_version(); for a host of major 0: 5 */
 
     const char *(*version)(void);
     const char *(*status_name)(gh_status);

@@ -43,8 +43,8 @@ GH_BEGIN_DECLS
  * suspend, or none does.  Where threads of one process are ranks that the
  * library does not know, none resumes before all have suspended.
  *
- * Until gh_session_resume() every call but those that count and
- * gh_session_close() returns GH_ERR_STATE.
+ * Until gh_session_resume() every call but those that count or read the plan,
+ * and gh_session_close(), returns GH_ERR_STATE.
  *
  * @return GH_OK; GH_ERR_STATE when something is in flight, which the text
  *         names, when the host captures one of its streams, or when another

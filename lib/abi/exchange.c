@@ -342,7 +342,7 @@ gh_status gh_exchange_get_stats(const gh_exchange *x, gh_exchange_stats *stats,
                        x == NULL ? "x" : "stats");
     }
     status = gh_check_size("gh_exchange_stats", stats,
-                           GH_SIZE_THROUGH(gh_exchange_stats, peers_ipc),
+                           GH_SIZE_THROUGH(gh_exchange_stats, event_waits),
                            sizeof(ours), err);
     if (status != GH_OK) {
         return status;

@@ -73,7 +73,7 @@ gh_status gh_memory_get_stats(const gh_session *session, gh_memory_stats *stats,
                        "gh_memory_get_stats: stats is NULL");
     }
     status = gh_check_size("gh_memory_stats", stats,
-                           GH_SIZE_THROUGH(gh_memory_stats, resume_ns),
+                           GH_SIZE_THROUGH(gh_memory_stats, forecast_bytes),
                            sizeof(ours), err);
     if (status != GH_OK) {
         return status;

@@ -55,7 +55,7 @@ static gh_status take_desc(const gh_stash_desc *given, gh_stash_desc *desc,
         return gh_fail(err, GH_ERR_INVALID, "gh_stash_create: desc is NULL");
     }
     status = gh_check_size("gh_stash_desc", given,
-                           GH_SIZE_THROUGH(gh_stash_desc, environment),
+                           GH_SIZE_THROUGH(gh_stash_desc, spill_bytes),
                            sizeof(*desc), err);
     if (status != GH_OK) {
         return status;
@@ -309,8 +309,8 @@ gh_status gh_stash_get_stats(const gh_stash *stash, gh_stash_stats *stats,
                        stash == NULL ? "stash" : "stats");
     }
     status = gh_check_size("gh_stash_stats", stats,
-                           GH_SIZE_THROUGH(gh_stash_stats, reruns), sizeof(ours),
-                           err);
+                           GH_SIZE_THROUGH(gh_stash_stats, spilled),
+                           sizeof(ours), err);
     if (status != GH_OK) {
         return status;
     }

@@ -81,6 +81,9 @@ static void test_memory(void)
     FRAME(stats);
     is_status(gh->memory_get_stats(session, &stats.it, &err), GH_OK, &err,
               "a gh_memory_stats of " RELEASE " is filled");
+    stats.it.struct_size = GH_SIZE_THROUGH(gh_memory_stats, spare_bytes);
+    is_status(gh->memory_get_stats(session, &stats.it, NULL), GH_ERR_ABI, NULL,
+              "one without its last field was never released");
     ok(IS_WHOLE(stats) && stats.it.suspended == 1 && stats.it.suspends == 1 &&
            stats.it.device_given > 0 && stats.it.pinned_bytes == 0,
        "each field of a gh_memory_stats of " RELEASE " is in its place");
@@ -187,6 +190,9 @@ static void test_stash(void)
     FRAME(stats);
     is_status(gh->stash_get_stats(stash, &stats.it, &err), GH_OK, &err,
               "a gh_stash_stats of " RELEASE " is filled");
+    stats.it.struct_size = GH_SIZE_THROUGH(gh_stash_stats, spill_bytes);
+    is_status(gh->stash_get_stats(stash, &stats.it, NULL), GH_ERR_ABI, NULL,
+              "one without its last field was never released");
     ok(IS_WHOLE(desc) && IS_WHOLE(stats) && stats.it.entries == 1 &&
            stats.it.page_bytes == PAGE_BYTES && stats.it.steps == 1 &&
            stats.it.peak_bytes == PAGE_BYTES && stats.it.reruns == 0 &&
