@@ -8,6 +8,7 @@
 
 #include <graphhooks/offload.h>
 
+#include "base/path.h"
 #include "config/env.h"
 #include "offload/offload.h"
 
@@ -26,10 +27,10 @@ struct gh_offload_names {
 gh_status gh_offload_offer(const gh_offload_desc *desc, struct gh_env *env,
                            gh_error *err);
 /* `asked` is false when nothing is to be offloaded. */
-gh_status gh_offload_read_options(const gh_offload_desc *desc,
-                                  const struct gh_env *env,
-                                  struct gh_offload_names *names,
-                                  struct gh_offload_options *options,
-                                  bool *asked, gh_error *err);
+GH_COLD gh_status gh_offload_read_options(const gh_offload_desc *desc,
+                                          const struct gh_env *env,
+                                          struct gh_offload_names *names,
+                                          struct gh_offload_options *options,
+                                          bool *asked, gh_error *err);
 
 #endif

@@ -9,7 +9,8 @@
 #ifndef GH_BASE_PATH_H
 #define GH_BASE_PATH_H
 
-/* For no pass that is replayed: errors, recordings, checks, messages. */
+/* For no pass that is replayed: errors, plans and options, recordings, checks,
+ * messages.  It is compiled to be small. */
 #define GH_COLD __attribute__((noinline, cold))
 /* For the passes of some sessions: offload, trace, hosts of another release. */
 #define GH_ASIDE __attribute__((noinline))

@@ -9,6 +9,7 @@
 #ifndef GH_CONFIG_PRIVATE_H
 #define GH_CONFIG_PRIVATE_H
 
+#include "base/path.h"
 #include "config/env.h"
 
 /* Longer names are reported without a suggestion. */
@@ -25,8 +26,8 @@ bool gh_env_is_named(const struct gh_env_row *row, const char *name,
 
 /* Parses a value and stores it at the row's offset in `values`.  Defaults, the
  * environment and the host's options all come this way. */
-gh_status gh_env_parse(const struct gh_env_row *row, const char *label,
-                       const char *value, void *values, gh_error *err);
+GH_COLD gh_status gh_env_parse(const struct gh_env_row *row, const char *label,
+                               const char *value, void *values, gh_error *err);
 
 /* Writes what a row accepts, for errors and tables. */
 void gh_env_rule(const struct gh_env_row *row, char *text, size_t bytes);

@@ -13,6 +13,7 @@
 
 #include <graphhooks/family.h>
 
+#include "base/path.h"
 #include "plan/check.h"
 #include "plan/traits.h"
 
@@ -87,9 +88,10 @@ gh_status gh_family_take(const struct gh_family_where *where,
 
 /* Checks a description by the rules of family.h; `kind` is the layer's.  On
  * GH_OK `traits` has the description, and nothing else. */
-gh_status gh_family_take_layer(const struct gh_family_where *where,
-                               gh_layer_kind kind, const gh_family_layer *layer,
-                               struct gh_traits *traits, gh_error *err);
+GH_COLD gh_status gh_family_take_layer(const struct gh_family_where *where,
+                                       gh_layer_kind kind,
+                                       const gh_family_layer *layer,
+                                       struct gh_traits *traits, gh_error *err);
 
 /* Asks an open family about layer i. */
 gh_status gh_family_ask(const struct gh_family_where *where,

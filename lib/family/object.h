@@ -9,6 +9,7 @@
 #ifndef GH_FAMILY_OBJECT_H
 #define GH_FAMILY_OBJECT_H
 
+#include "base/path.h"
 #include "family/family.h"
 
 #include <link.h>
@@ -31,8 +32,8 @@ struct gh_object {
 
 /* Reads a file.  On GH_OK `object` is a whole shared object for this machine,
  * to be freed with gh_object_free(). */
-gh_status gh_object_read(const struct gh_family_where *where,
-                         struct gh_object *object, gh_error *err);
+GH_COLD gh_status gh_object_read(const struct gh_family_where *where,
+                                 struct gh_object *object, gh_error *err);
 void gh_object_free(struct gh_object *object);
 
 /* The name at an offset of the string table; "?" if that is outside of it. */

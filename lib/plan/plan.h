@@ -12,6 +12,7 @@
 #include <graphhooks/layer.h>
 #include <graphhooks/plan.h>
 
+#include "base/path.h"
 #include "plan/rules.h"
 #include "plan/traits.h"
 
@@ -43,9 +44,10 @@ gh_status gh_plan_make(const gh_model *model,
                        struct gh_plan *plan, gh_error *err);
 /* Makes a plan as gh_plan_make() does, for a model whose families were asked.
  * Takes the set over even if it fails, and leaves `set` empty. */
-gh_status gh_plan_make_with(const gh_model *model, struct gh_traits_set *set,
-                            const struct gh_plan_options *options,
-                            struct gh_plan *plan, gh_error *err);
+GH_COLD gh_status gh_plan_make_with(const gh_model *model,
+                                    struct gh_traits_set *set,
+                                    const struct gh_plan_options *options,
+                                    struct gh_plan *plan, gh_error *err);
 void gh_plan_free(struct gh_plan *plan);
 
 const char *gh_granularity_name(enum gh_granularity granularity);
@@ -57,7 +59,7 @@ int gh_shown_bytes(const char *name, int most);
 /* refuse.c: whether there can be a plan.  The first call comes before the rules
  * are applied, and puts words that name nothing into plan->absent; the second
  * comes after them. */
-gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err);
+GH_COLD gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err);
 gh_status gh_plan_check_scope(const struct gh_plan *plan, gh_error *err);
 
 /* Whether a layer continues the one before it.  A layer that begins a chunk or

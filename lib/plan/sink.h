@@ -7,6 +7,7 @@
 #define GH_PLAN_SINK_H
 
 #include "base/json.h"
+#include "base/path.h"
 #include "plan/plan.h"
 
 #include <string.h>
@@ -44,7 +45,9 @@ void gh_json_write(const struct gh_plan *plan, const struct sink *sink);
 
 /* print_traits.c: what families said of the layers.  Equal answers are written
  * once. */
-void gh_traits_write_text(const struct gh_plan *plan, const struct sink *sink);
-void gh_traits_write_json(const struct gh_plan *plan, const struct sink *sink);
+GH_COLD void gh_traits_write_text(const struct gh_plan *plan,
+                                  const struct sink *sink);
+GH_COLD void gh_traits_write_json(const struct gh_plan *plan,
+                                  const struct sink *sink);
 
 #endif

@@ -6,12 +6,13 @@
 #ifndef GH_OFFLOAD_REPORT_H
 #define GH_OFFLOAD_REPORT_H
 
+#include "base/path.h"
 #include "offload/groups/state.h"
 
 /* The groups are in the order of the profile, and decided. */
-void gh_report_decision(struct gh_offload *offload,
-                        const struct gh_policy *policy,
-                        const struct gh_profile *profile);
+GH_COLD void gh_report_decision(struct gh_offload *offload,
+                                const struct gh_policy *policy,
+                                const struct gh_profile *profile);
 /* Writes one line when the session closes. */
 void gh_report_end(const struct gh_offload *offload,
                    const gh_offload_stats *stats);
