@@ -25,19 +25,23 @@ GH_BEGIN_DECLS
 
 /**
  * Issue the parts of a pass; the host's own.  It is called while the pass is
- * open, and where there is something to issue: never for a replay.
+ * open, and where there is something to issue: never for a replay, and a second
+ * time, eagerly, where it has failed in a recording.
  *
  * The pass may be being recorded: do not wait, allocate or read a result.  Look
  * for errors before it returns.  With the CUDA runtime that is
  * cudaGetLastError(), which would else keep the error of a recording and give
  * it to the next one who asks.
  *
- * @param pass  its outputs are set here
+ * @param pass      its outputs are set here
+ * @param decision  the library's own; the host's is written later
+ * @param err       never NULL
  *
  * @return GH_OK;
  *         a negative status when a call has failed, with its text in err;
- *         GH_RERUN to have the pass entered again: after something that is not
- *         allowed in a recording, for which it has called gh_layer_cancel().
+ *         GH_RERUN, in a recording only, to have the pass run eagerly: for
+ *         something that is not allowed in a recording.  It may have called
+ *         gh_layer_cancel() to do that.  Anything else is GH_ERR_INVALID.
  * Since: 1.0.
  */
 typedef gh_status gh_issue_fn(void *user, gh_pass *pass,
@@ -47,18 +51,25 @@ typedef gh_status gh_issue_fn(void *user, gh_pass *pass,
  * Run a pass: enter it, issue it if it is not replayed, and end it.
  *
  * A recording that fails is run again, eagerly, whether the driver has refused
- * it or `issue` has failed in it.  After any other failure the pass is given up
- * and no pass is open, except one that was open before.
+ * it or `issue` has failed in it.  A pass in whose recording `issue` has failed
+ * is recorded once more in a later step; after the second time it is eager for
+ * good (GH_REASON_CAPTURE), which GRAPHHOOKS_STRICT reports.  What is only
+ * prepared (GH_PASS_PREPARE) is not run: where it could not be recorded, the
+ * decision is GH_ACTION_RUN with the reason, and the call succeeds.
+ *
+ * After any other failure the pass is given up and no pass is open, except one
+ * that was open before.
  *
  * @param         pass      as for gh_layer_enter()
  * @param         issue     issues the parts
  * @param         user      handed to it
- * @param[in,out] decision  struct_size says how much is written.  After GH_OK
- *                          it says what was done.  With GH_ACTION_REPLAYED the
+ * @param[in,out] decision  struct_size says how much is written, and only on
+ *                          GH_OK.  It then says what was done.  With GH_ACTION_REPLAYED the
  *                          results are where its outputs say
  *
  * @return GH_OK; a negative status of gh_layer_enter(), gh_layer_exit() or
- *         `issue`; GH_ERR_INVALID where `issue` is NULL.
+ *         `issue`; GH_ERR_INVALID where an argument is NULL, or
+ *         `issue` returns what it may not.
  * Stream, Threads, Blocks: as gh_layer_enter() and gh_layer_exit().
  * Since: 1.0.
  */

@@ -21,7 +21,6 @@
 #include <stdbool.h>
 
 #define PASS_LEAST GH_SIZE_THROUGH(gh_pass, outputs)
-#define DECISION_LEAST GH_SIZE_THROUGH(gh_decision, outputs)
 #define KNOWN_PASS_FLAGS \
     (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD | GH_PASS_LOCAL | GH_CALL_FLAGS)
 
@@ -246,7 +245,7 @@ answer_other(gh_session *session, const gh_pass *pass, gh_decision *theirs,
              gh_error *err)
 {
     gh_decision decision = { .struct_size = sizeof(decision) };
-    gh_status status = gh_check_size("gh_decision", theirs, DECISION_LEAST,
+    gh_status status = gh_check_size("gh_decision", theirs, GH_DECISION_LEAST,
                                      sizeof(decision), err);
 
     if (status == GH_OK) {
@@ -327,6 +326,16 @@ gh_status gh_layer_cancel(gh_session *session, gh_error *err)
 
     if (status == GH_OK) {
         gh_capture_cancel(session->capture);
+    }
+    return status;
+}
+
+gh_status gh_session_fail_recording(gh_session *session, const char *why)
+{
+    gh_status status = gh_session_check(session, "gh_run_pass", NULL);
+
+    if (status == GH_OK) {
+        gh_capture_fail_recording(session->capture, why);
     }
     return status;
 }

@@ -8,62 +8,105 @@
 
 #include <graphhooks/run.h>
 
+#include "abi/session.h"
 #include "base/error.h"
+#include "base/size.h"
 
 #include <stdbool.h>
 
+struct run {
+    gh_session *session;
+    gh_pass *pass;
+    gh_issue_fn *issue;
+    void *user;
+    gh_decision decision; /* the host's is written when all has gone well */
+};
+
 /* Whether the host is to issue the parts.  What is only prepared is recorded or
  * left alone. */
-static bool issues(const gh_pass *pass, const gh_decision *decision)
+static bool issues(const struct run *r)
 {
-    return decision->action == GH_ACTION_RECORD ||
-           (decision->action == GH_ACTION_RUN &&
-            (pass->flags & GH_PASS_PREPARE) == 0);
+    return r->decision.action == GH_ACTION_RECORD ||
+           (r->decision.action == GH_ACTION_RUN &&
+            (r->pass->flags & GH_PASS_PREPARE) == 0);
 }
 
-static bool ends(const gh_pass *pass, const gh_decision *decision)
+static bool ends(const struct run *r)
 {
-    return decision->action != GH_ACTION_REPLAYED ||
-           (pass->flags & GH_PASS_NO_EXIT) == 0;
+    return r->decision.action != GH_ACTION_REPLAYED ||
+           (r->pass->flags & GH_PASS_NO_EXIT) == 0;
 }
 
-gh_status gh_run_pass(gh_session *session, gh_pass *pass, gh_issue_fn *issue,
+/* GH_RERUN: what failed was a recording, and the pass is to be entered again.
+ * It is then no recording in this step, and only once more in a later one, so
+ * nothing here goes on for ever. */
+static gh_status issue(struct run *r, gh_error *err)
+{
+    const bool records = r->decision.action == GH_ACTION_RECORD;
+    gh_error why = { "its issue gave no reason" };
+    gh_status status = r->issue(r->user, r->pass, &r->decision, &why);
+
+    if (status == GH_OK) {
+        return GH_OK;
+    }
+    if (status > 0 && !(records && status == GH_RERUN)) {
+        status = gh_fail(&why, GH_ERR_INVALID,
+                         "gh_run_pass: issue returned %d%s: GH_OK, or a "
+                         "negative status with its reason",
+                         status,
+                         status == GH_RERUN ? " in a pass that is not recorded"
+                                            : "");
+    }
+    if (records && gh_session_fail_recording(r->session, why.text) == GH_OK) {
+        return GH_RERUN;
+    }
+    (void)gh_layer_cancel(r->session, NULL);
+    return gh_fail(err, status, "%s", why.text);
+}
+
+static gh_status run_once(struct run *r, gh_error *err)
+{
+    gh_status status = gh_layer_enter(r->session, r->pass, &r->decision, err);
+
+    if (status == GH_OK && issues(r)) {
+        status = issue(r, err);
+    }
+    if (status == GH_OK && ends(r)) {
+        status = gh_layer_exit(r->session, r->pass, err);
+        if (status < 0) {
+            (void)gh_layer_cancel(r->session, NULL); /* it may be open */
+        }
+    }
+    return status;
+}
+
+gh_status gh_run_pass(gh_session *session, gh_pass *pass, gh_issue_fn *issue_fn,
                       void *user, gh_decision *decision, gh_error *err)
 {
-    bool paused = false;
+    struct run r = {
+        session, pass, issue_fn, user, { .struct_size = sizeof(r.decision) }
+    };
     gh_status status;
 
-    if (issue == NULL) {
-        return gh_fail(err, GH_ERR_INVALID, "gh_run_pass: issue is NULL");
+    if (session == NULL || pass == NULL || issue_fn == NULL ||
+        decision == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_run_pass: %s is NULL",
+                       session == NULL    ? "session"
+                       : pass == NULL     ? "pass"
+                       : issue_fn == NULL ? "issue"
+                                          : "decision");
+    }
+    status = gh_check_size("gh_decision", decision, GH_DECISION_LEAST,
+                           sizeof(r.decision), err);
+    if (status != GH_OK) {
+        return status;
     }
     do {
-        status = gh_layer_enter(session, pass, decision, err);
-        if (status != GH_OK) {
-            break;
-        }
-        if (issues(pass, decision)) {
-            status = issue(user, pass, decision, err);
-            if (status != GH_OK) {
-                (void)gh_layer_cancel(session, NULL);
-            }
-            /* The recording may be at fault: the pass is run eagerly. */
-            if (status < 0 && !paused && decision->action == GH_ACTION_RECORD &&
-                gh_pre_warmup(session, NULL) == GH_OK) {
-                paused = true;
-                status = GH_RERUN;
-                continue;
-            }
-        }
-        if (status == GH_OK && ends(pass, decision)) {
-            status = gh_layer_exit(session, pass, err);
-            if (status < 0) {
-                (void)gh_layer_cancel(session, NULL); /* it may be open */
-            }
-        }
+        status = run_once(&r, err);
     } while (status == GH_RERUN);
 
-    if (paused) {
-        (void)gh_post_warmup(session, NULL);
+    if (status == GH_OK) {
+        gh_give_struct(decision, &r.decision, sizeof(r.decision));
     }
     return status;
 }

@@ -6,7 +6,7 @@
 #ifndef GH_ABI_SESSION_H
 #define GH_ABI_SESSION_H
 
-#include <graphhooks/session.h>
+#include <graphhooks/layer.h>
 
 #include "abi/offload_options.h"
 #include "base/gate.h"
@@ -56,6 +56,14 @@ struct gh_session {
  * the host's runs. */
 GH_COLD gh_status gh_session_refuse(const gh_session *session, const char *call,
                                     gh_error *err);
+
+/* The least struct_size of a gh_decision. */
+#define GH_DECISION_LEAST GH_SIZE_THROUGH(gh_decision, outputs)
+
+/* The host has failed in the recording of the open pass, and may have called
+ * gh_layer_cancel() there.  The pass runs eagerly in this step, and is recorded
+ * once more in a later one. */
+gh_status gh_session_fail_recording(gh_session *session, const char *why);
 
 /* The reads of unwritten memory that GRAPHHOOKS_CHECK counts as failures. */
 uint64_t gh_session_unwritten(const gh_session *session);

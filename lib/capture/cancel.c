@@ -50,6 +50,19 @@ void gh_capture_cancel(struct gh_capture *c)
     gh_offloads_tell(c);
 }
 
+/* The driver may have ended the capture, or the ranks the recording: then that
+ * is noted already. */
+void gh_capture_fail_recording(struct gh_capture *c, const char *why)
+{
+    struct gh_entry *entry = c->open.entry;
+
+    gh_capture_cancel(c);
+    if (entry->state == GH_ENTRY_NEW &&
+        entry->spoilt <= c->counts.stats.iterations) {
+        gh_record_fail(c, entry, true, why);
+    }
+}
+
 /* The open pass is cancelled first: a recording holds operations, and
  * ncclCommAbort waits for it. */
 gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,

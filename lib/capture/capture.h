@@ -47,6 +47,9 @@ bool gh_capture_ends_replayed(struct gh_capture *capture, const gh_pass *pass);
 gh_status gh_capture_exit(struct gh_capture *capture, const gh_pass *pass,
                           gh_error *err);
 void gh_capture_cancel(struct gh_capture *capture);
+/* The host has failed in the recording of the pass that is open, or that it has
+ * just cancelled. */
+void gh_capture_fail_recording(struct gh_capture *capture, const char *why);
 
 /* Finds what a pass has left under a name. */
 gh_status gh_capture_find(const struct gh_capture *capture,

@@ -194,7 +194,7 @@ static void test_what_a_refusal_says(void)
 static const char *const warning[] = { "GRAPHHOOKS_LOG=warn", NULL };
 
 /* Steps of a forward of each segment, whose recordings the host gives up; it
- * runs the pass without them then, as gh_run_pass() does. */
+ * runs the pass without them then. */
 static void give_up_in(uint32_t steps, uint32_t segments)
 {
     for (uint32_t step = 0; step < steps; step++) {
@@ -256,6 +256,152 @@ static void test_steps_count_once(void)
     toy_close(&toy);
 }
 
+/* What the host's function answers in a recording, and in an eager pass. */
+static struct {
+    gh_status recording, eager;
+    bool cancels;
+    uint32_t n_recordings, n_eager;
+} answers;
+
+static gh_status answer(void *user, gh_pass *pass, const gh_decision *d,
+                        gh_error *why)
+{
+    (void)user;
+    (void)pass;
+    work(d, &no_io);
+    snprintf(why->text, sizeof(why->text), "no room for it");
+    if (d->action != GH_ACTION_RECORD) {
+        answers.n_eager++;
+        return answers.eager;
+    }
+    answers.n_recordings++;
+    if (answers.cancels) {
+        gh_layer_cancel(toy.session, NULL);
+    }
+    return answers.recording;
+}
+
+/* A forward of layer 0 in each of so many steps; the first status that is not
+ * GH_OK. */
+static gh_status run_steps(uint32_t steps, gh_decision *d)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 0; i < steps && status == GH_OK; i++) {
+        gh_pass pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
+
+        *d = (gh_decision){ .struct_size = sizeof(*d) };
+        status = gh_run_pass(toy.session, &pass, answer, NULL, d, &err);
+        gh_iteration_end(toy.session, NULL);
+    }
+    return status;
+}
+
+static void test_a_function_that_fails_in_recordings(gh_status recording,
+                                                     bool cancels)
+{
+    gh_decision d;
+
+    memset(&answers, 0, sizeof(answers));
+    if (!start((struct toy_options){
+            .layers = 1, .host = &hearing, .environment = warning })) {
+        return;
+    }
+    said[0] = '\0';
+    answers.recording = recording;
+    answers.cancels = cancels;
+    is_status(run_steps(1, &d), GH_OK, &err,
+              "a recording in which the host "
+              "returns %d%s is run eagerly",
+              recording, cancels ? " after gh_layer_cancel" : "");
+    is_int(d.action, GH_ACTION_RUN, "as the decision says");
+    is_int(d.reason, GH_REASON_WARMUP, "which leaves it to a later step");
+    is_status(run_steps(5, &d), GH_OK, &err, "five more steps");
+    is_int(answers.n_recordings, 2, "the pass is recorded twice, and no more");
+    is_int(answers.n_eager, 6, "and runs eagerly once in each step");
+    is_int(d.reason, GH_REASON_CAPTURE, "for a reason that stays");
+    is_int(times_said("in this step, to be recorded once more: no room"), 1,
+           "both are said with what the host gave: %s", said);
+    is_int(times_said("runs eagerly from now on: no room"), 1,
+           "the second as well");
+    toy_close(&toy);
+}
+
+/* One that fails once, as where a library sets itself up in its first call. */
+static void test_a_function_that_fails_once(void)
+{
+    gh_decision d;
+
+    memset(&answers, 0, sizeof(answers));
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    answers.recording = GH_ERR_DEVICE;
+    run_steps(1, &d);
+    answers.recording = GH_OK;
+    is_status(run_steps(2, &d), GH_OK, &err, "two more steps");
+    is_int(d.action, GH_ACTION_REPLAYED,
+           "a pass whose recording the host has failed in once is replayed");
+    toy_close(&toy);
+}
+
+static void test_a_function_that_asks_for_ever(void)
+{
+    gh_decision d;
+
+    memset(&answers, 0, sizeof(answers));
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    answers.recording = answers.eager = GH_RERUN;
+    is_status(run_steps(1, &d), GH_ERR_INVALID, &err,
+              "a function that always returns GH_RERUN is refused");
+    is_int(answers.n_recordings + answers.n_eager, 2,
+           "when it is not recorded");
+    answers.recording = answers.eager = GH_OK;
+    is_status(run_steps(1, &d), GH_OK, &err, "and no pass is left open");
+    toy_close(&toy);
+}
+
+static void test_what_strict_sees(void)
+{
+    static const char *const strict[] = { "GRAPHHOOKS_STRICT=1", NULL };
+    gh_decision d;
+
+    memset(&answers, 0, sizeof(answers));
+    if (!start((struct toy_options){
+            .layers = 1, .host = &hearing, .environment = strict })) {
+        return;
+    }
+    answers.recording = GH_ERR_DEVICE;
+    is_status(run_steps(2, &d), GH_ERR_UNSUPPORTED, &err,
+              "GRAPHHOOKS_STRICT reports a pass whose recordings the host "
+              "fails in");
+    toy_close(&toy);
+}
+
+static void test_a_preparation_that_fails(void)
+{
+    gh_pass pass;
+    gh_decision d;
+
+    memset(&answers, 0, sizeof(answers));
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    answers.recording = GH_ERR_DEVICE;
+    run(0, GH_FORWARD, 0, NULL);
+    pass = a_pass(0, GH_BACKWARD, 0, toy.streams[0], &no_io);
+    pass.flags = GH_PASS_PREPARE;
+    d = (gh_decision){ .struct_size = sizeof(d) };
+    is_status(gh_run_pass(toy.session, &pass, answer, NULL, &d, &err), GH_OK,
+              &err, "what could not be prepared is no failure");
+    ok(d.action == GH_ACTION_RUN && d.reason == GH_REASON_WARMUP &&
+           answers.n_eager == 0,
+       "the decision says so, and nothing is run");
+    toy_close(&toy);
+}
+
 int main(void)
 {
     const char *reason;
@@ -270,5 +416,12 @@ int main(void)
     test_what_a_refusal_says();
     test_recordings_that_never_end_well();
     test_steps_count_once();
+    test_a_function_that_fails_in_recordings(GH_ERR_DEVICE, false);
+    test_a_function_that_fails_in_recordings(GH_ERR_DEVICE, true);
+    test_a_function_that_fails_in_recordings(GH_RERUN, true);
+    test_a_function_that_fails_once();
+    test_a_function_that_asks_for_ever();
+    test_what_strict_sees();
+    test_a_preparation_that_fails();
     return done_testing();
 }
