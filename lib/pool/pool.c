@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/path.h"
 #include "device/device.h"
 #include "memory/arena.h"
 
@@ -99,7 +100,7 @@ void gh_pool_close(gh_pool *pool)
 
 /* ---- pieces -------------------------------------------------------------- */
 
-static void *alloc_in(struct gh_pool *pool, int64_t bytes)
+GH_ASIDE static void *alloc_in(struct gh_pool *pool, int64_t bytes)
 {
     void *address = NULL;
 
