@@ -59,10 +59,13 @@ typedef struct gh_pool_functions {
      * is suspended.  `device` and `stream` are not looked at. */
     void *(*alloc)(int64_t bytes, int device, void *stream);
 
-    /* Gives one back, also of a pool that is suspended or destroyed; `bytes` is
-     * as it was for alloc.  Blocks: until the device has ended its work, as it
-     * may use the memory.  Where a stream is captured nobody can wait for that:
-     * the memory then stays for good, and the capture may be invalid. */
+    /* Gives one back, also of a pool that is suspended or destroyed: `address`
+     * is what alloc returned, and `bytes` what it was asked for.  Anything else
+     * frees nothing, and the first time the log says so (GH_LOG_WARN).
+     *
+     * Blocks: until the device has ended its work, as it may use the memory.
+     * Where a stream is captured nobody can wait for that: the memory then
+     * stays for good, and the capture may be invalid. */
     void (*free)(void *address, int64_t bytes, int device, void *stream);
 } gh_pool_functions;
 

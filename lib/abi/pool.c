@@ -43,6 +43,7 @@ static gh_status take_desc(const gh_pool_desc *given, gh_pool_desc *desc,
 static gh_status create(const struct gh_env *env, const gh_pool_desc *desc,
                         gh_pool **pool_p, gh_error *err)
 {
+    const struct gh_log log = { env->log, gh_log_stderr, NULL };
     struct gh_device *dev;
     gh_status status =
         gh_device_open(env->driver, desc->context, desc->device, &dev, err);
@@ -50,7 +51,7 @@ static gh_status create(const struct gh_env *env, const gh_pool_desc *desc,
     if (status != GH_OK) {
         return status;
     }
-    status = gh_pool_open(dev, pool_p, err);
+    status = gh_pool_open(dev, &log, pool_p, err);
     if (status != GH_OK) {
         gh_device_close(dev);
     }

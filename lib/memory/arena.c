@@ -37,8 +37,11 @@ static uint64_t round_up(uint64_t bytes, uint64_t to)
     return (bytes + to - 1) / to * to;
 }
 
-static uint64_t piece_of(uint64_t bytes)
+static uint64_t piece_of(const struct gh_arena *arena, uint64_t bytes)
 {
+    if (arena->exact) {
+        return round_up(bytes, arena->granule);
+    }
     return bytes == 0 ? ALIGNMENT : round_up(bytes, ALIGNMENT);
 }
 
@@ -161,7 +164,7 @@ static void *take(struct gh_region *region, struct extent **at, uint64_t piece)
 gh_status gh_arena_alloc(struct gh_arena *arena, uint64_t bytes,
                          void **address_p, gh_error *err)
 {
-    const uint64_t piece = piece_of(bytes);
+    const uint64_t piece = piece_of(arena, bytes);
     struct gh_region *best = NULL;
     struct extent **at = NULL;
     gh_status status = GH_OK;
@@ -219,26 +222,43 @@ static void put_back(struct gh_region *region, uint64_t offset, uint64_t piece)
     join(extent);
 }
 
+/* Whether the address lies in the region. */
+static bool has(const struct gh_region *region, const void *address)
+{
+    return (uintptr_t)address - (uintptr_t)region->address < region->bytes;
+}
+
 void gh_arena_free(struct gh_arena *arena, void *address, uint64_t bytes,
                    bool keep)
 {
     struct gh_region **at = &arena->regions;
-    const uint64_t piece = piece_of(bytes);
-    uint64_t offset;
+    const uint64_t piece = piece_of(arena, bytes);
 
-    while ((*at) != NULL &&
-           (uint64_t)((char *)address - (*at)->address) >= (*at)->bytes) {
+    while (*at != NULL && !has(*at, address)) {
         at = &(*at)->next;
     }
     if (*at == NULL) {
         return;
     }
-    offset = (uint64_t)((char *)address - (*at)->address);
-    put_back(*at, offset, piece);
+    put_back(*at, (uint64_t)((char *)address - (*at)->address), piece);
     (*at)->used -= piece;
     if ((*at)->used == 0 && !keep) {
         drop_region(arena, at);
     }
+}
+
+bool gh_arena_has(const struct gh_arena *arena, const void *address,
+                  uint64_t bytes, const void **there_p, uint64_t *bytes_p)
+{
+    const struct gh_region *r = arena->regions;
+
+    while (r != NULL && !has(r, address)) {
+        r = r->next;
+    }
+    *there_p = r != NULL ? r->address : NULL;
+    *bytes_p = r != NULL ? r->bytes : 0;
+    return r != NULL && r->address == address &&
+           r->bytes == piece_of(arena, bytes);
 }
 
 /* ---- all of it ----------------------------------------------------------- */

@@ -20,7 +20,7 @@ struct gh_arena {
     uint64_t granule; /* 0: the arena is not open */
     struct gh_region *regions;
     uint64_t mapped; /* bytes that the regions have now */
-    bool exact;      /* regions are as large as what they are made for */
+    bool exact;      /* a piece has bytes, and is a region of whole granules */
 };
 
 /* GH_ERR_UNSUPPORTED: the device cannot, and the arena stays closed. */
@@ -41,6 +41,11 @@ gh_status gh_arena_alloc(struct gh_arena *arena, uint64_t bytes,
  * to the driver, unless `keep` is set. */
 void gh_arena_free(struct gh_arena *arena, void *address, uint64_t bytes,
                    bool keep);
+/* Of an exact arena: whether a piece of so many bytes begins at the address.
+ * *there_p and *bytes_p are the piece that has the address; NULL and 0: none
+ * has. */
+bool gh_arena_has(const struct gh_arena *arena, const void *address,
+                  uint64_t bytes, const void **there_p, uint64_t *bytes_p);
 
 /* Gives back all memory.  No work uses any.  If it fails, the rest is there
  * still. */

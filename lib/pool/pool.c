@@ -19,11 +19,14 @@
 #include "memory/arena.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 struct gh_pool {
     struct gh_device *dev; /* NULL: the place is free */
     struct gh_arena arena;
+    struct gh_log log;
     bool destroyed, suspended;
+    bool said; /* that what was freed is not the pool's */
     uint64_t given, suspend_ns, resume_ns;
 };
 
@@ -51,12 +54,12 @@ static void leave_place(struct gh_pool *pool)
     gh_device_close(dev);
 }
 
-static gh_status take_place(struct gh_device *dev, struct gh_pool **pool_p,
-                            gh_error *err)
+static gh_status take_place(struct gh_device *dev, const struct gh_log *log,
+                            struct gh_pool **pool_p, gh_error *err)
 {
     for (int i = 0; i < N_POOLS; i++) {
         if (pools[i].dev == NULL) {
-            pools[i] = (struct gh_pool){ .dev = dev };
+            pools[i] = (struct gh_pool){ .dev = dev, .log = *log };
             *pool_p = &pools[i];
             return GH_OK;
         }
@@ -67,13 +70,14 @@ static gh_status take_place(struct gh_device *dev, struct gh_pool **pool_p,
                    N_POOLS);
 }
 
-gh_status gh_pool_open(struct gh_device *dev, gh_pool **pool_p, gh_error *err)
+gh_status gh_pool_open(struct gh_device *dev, const struct gh_log *log,
+                       gh_pool **pool_p, gh_error *err)
 {
     struct gh_pool *pool = NULL;
     gh_status status;
 
     pthread_mutex_lock(&lock);
-    status = take_place(dev, &pool, err);
+    status = take_place(dev, log, &pool, err);
     if (status == GH_OK) {
         status = gh_arena_open(&pool->arena, dev, err);
         pool->arena.exact = true;
@@ -116,20 +120,52 @@ GH_ASIDE static void *alloc_in(struct gh_pool *pool, int64_t bytes)
     return address;
 }
 
+static void give(struct gh_pool *pool, void *address, int64_t bytes)
+{
+    struct gh_device_before before = gh_device_enter(pool->dev);
+
+    /* Work that failed uses nothing any more; what nobody can wait for may. */
+    if (pool->suspended || !gh_device_cannot_wait(pool->dev)) {
+        gh_arena_free(&pool->arena, address, (uint64_t)bytes, false);
+    }
+    gh_device_leave(pool->dev, before);
+    if (pool->destroyed && pool->arena.regions == NULL) {
+        leave_place(pool);
+    }
+}
+
+/* Who frees cannot be told that it has failed. */
+GH_COLD static void say(struct gh_pool *pool, const void *address,
+                        int64_t bytes, const void *there, uint64_t whole)
+{
+    char has[64] = "nothing";
+
+    if (there != NULL) {
+        snprintf(has, sizeof(has), "%llu bytes at %p",
+                 (unsigned long long)whole, there);
+    }
+    if (!pool->said) {
+        pool->said = true;
+        gh_log_line(&pool->log, GH_LOG_WARN,
+                    "gh_pool_functions.free: %p with %lld bytes is not what "
+                    "alloc gave: the pool has %s there, and frees nothing; "
+                    "free each block once, with its address and its bytes",
+                    address, (long long)bytes, has);
+    }
+}
+
 static void free_in(struct gh_pool *pool, void *address, int64_t bytes)
 {
+    const void *there;
+    uint64_t whole;
+
     pthread_mutex_lock(&lock);
     if (pool->dev != NULL && address != NULL) {
-        struct gh_device_before before = gh_device_enter(pool->dev);
-
-        /* Work that failed uses nothing any more; what nobody can wait for
-         * may. */
-        if (pool->suspended || !gh_device_cannot_wait(pool->dev)) {
-            gh_arena_free(&pool->arena, address, (uint64_t)bytes, false);
-        }
-        gh_device_leave(pool->dev, before);
-        if (pool->destroyed && pool->arena.regions == NULL) {
-            leave_place(pool);
+        if (gh_arena_has(&pool->arena, address, (uint64_t)bytes, &there,
+                         &whole)) {
+            give(pool, address, bytes);
+        } else {
+            say(pool, address, bytes, there, whole);
         }
     }
     pthread_mutex_unlock(&lock);

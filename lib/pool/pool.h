@@ -10,10 +10,13 @@
 
 #include <graphhooks/pool.h>
 
+#include "base/log.h"
+
 struct gh_device;
 
 /* The pool has the device from then on, if it opens. */
-gh_status gh_pool_open(struct gh_device *dev, gh_pool **pool_p, gh_error *err);
+gh_status gh_pool_open(struct gh_device *dev, const struct gh_log *log,
+                       gh_pool **pool_p, gh_error *err);
 void gh_pool_close(gh_pool *pool);
 void gh_pool_find_functions(const gh_pool *pool, gh_pool_functions *functions);
 

@@ -10,8 +10,10 @@
 #include "tap/tap.h"
 #include "tests/unit/memory/soft.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MIB ((int64_t)1 << 20)
 #define MOST 16
@@ -248,6 +250,76 @@ static void test_what_nobody_can_wait_for(void)
     gh_pool_destroy(pool);
 }
 
+/* The first line that is logged while a block is freed. */
+static const char *said(const gh_pool_functions *f, void *address,
+                        int64_t bytes)
+{
+    static char line[512];
+    FILE *file = tmpfile();
+    const int before = dup(STDERR_FILENO);
+
+    line[0] = '\0';
+    fflush(stderr);
+    dup2(fileno(file), STDERR_FILENO);
+    f->free(address, bytes, 0, NULL);
+    fflush(stderr);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(file);
+    if (fgets(line, sizeof(line), file) == NULL) {
+        line[0] = '\0';
+    }
+    fclose(file);
+    return line;
+}
+
+static void refuses(const char *what, int64_t from, int64_t bytes)
+{
+    gh_pool_functions f;
+    gh_pool *pool = pool_of(&f);
+    char *a = f.alloc(4 * MIB, 0, NULL), *b = f.alloc(2 * MIB, 0, NULL);
+    char has[64], name[32];
+    const char *line = said(&f, a + from, bytes);
+
+    snprintf(has, sizeof(has), "the pool has 4194304 bytes at %p there", a);
+    snprintf(name, sizeof(name), "free: %p with", a + from);
+    is_int(mapped(), 6 * MIB, "%s frees nothing", what);
+    ok(strstr(line, has) != NULL && strstr(line, name) != NULL &&
+           strstr(line, "free each block once") != NULL,
+       "and the log says what there is: %s", line);
+    ok(*said(&f, a + from, bytes) == '\0', "once");
+    f.free(a, 4 * MIB, 0, NULL);
+    is_int(mapped(), 2 * MIB, "who frees it rightly then gives it all back");
+    f.free(b, 2 * MIB, 0, NULL);
+    is_int(mapped(), 0, "and the next one");
+    gh_pool_destroy(pool);
+}
+
+static void test_what_is_not_the_pools(void)
+{
+    gh_pool_functions f;
+    gh_pool *pool = pool_of(&f);
+    char *a = f.alloc(5, 0, NULL), *b = f.alloc(5, 0, NULL);
+
+    ok((uintptr_t)a % (2 * MIB) == 0 && (uintptr_t)b % (2 * MIB) == 0,
+       "each block is aligned as the device maps");
+    is_int(mapped(), 4 * MIB, "and has whole pieces of its own");
+    f.free(a, 5, 0, NULL);
+    f.free(NULL, 5, 0, NULL);
+    ok(strstr(said(&f, a, 5), "the pool has nothing there") != NULL,
+       "who frees twice is told");
+    is_int(mapped(), 2 * MIB, "and frees nothing");
+    f.free(b, 5, 0, NULL);
+    gh_pool_destroy(pool);
+
+    refuses("part of a block", 0, 1);
+    refuses("more than a block", 0, 6 * MIB);
+    refuses("a block of no bytes", 0, 0);
+    refuses("one of less than none", 0, -1);
+    refuses("an address within a block", 512, 4 * MIB);
+    refuses("the second half of a block", 2 * MIB, 2 * MIB);
+}
+
 static void tests(void)
 {
     mapped();
@@ -256,6 +328,7 @@ static void tests(void)
     test_device_memory_that_fails();
     test_work_ends_before();
     test_what_nobody_can_wait_for();
+    test_what_is_not_the_pools();
     test_many();
     test_refusals();
 }
