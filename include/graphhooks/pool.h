@@ -64,8 +64,9 @@ typedef struct gh_pool_functions {
      * frees nothing, and the first time the log says so (GH_LOG_WARN).
      *
      * Blocks: until the device has ended its work, as it may use the memory.
-     * Where a stream is captured nobody can wait for that: the memory then
-     * stays for good, and the capture may be invalid. */
+     * Where a stream is captured nobody can wait for that.  The memory then
+     * stays until the next free or gh_pool_suspend() on this device that can
+     * wait, of whichever pool, and the capture fares as in gh_pool_suspend(). */
     void (*free)(void *address, int64_t bytes, int device, void *stream);
 } gh_pool_functions;
 
@@ -107,9 +108,13 @@ GH_API gh_status gh_pool_get_functions(const gh_pool *pool,
  * Give the memory back, and keep the addresses.  Nobody needs what it holds,
  * and no graph that uses it is launched before gh_pool_resume().
  *
- * @return GH_OK; GH_ERR_STATE for a suspended pool; GH_ERR_DEVICE: the pool has
- *         its memory, but not its content, or a stream is captured, whose
- *         capture may be invalid then.
+ * Not while a stream is captured.  The capture lasts if the legacy stream waits
+ * for that stream; of one that was made with CU_STREAM_NON_BLOCKING the pool
+ * does not know in time, and its capture may be invalid then.
+ *
+ * @return GH_OK; GH_ERR_STATE for a suspended pool, or where a stream is
+ *         captured; GH_ERR_DEVICE: the pool has its memory, but not its content;
+ *         GH_ERR_INVALID.
  * Blocks: until the device has ended its work.  Since: 1.0.
  */
 GH_API gh_status gh_pool_suspend(gh_pool *pool, gh_error *err);

@@ -212,10 +212,10 @@ void gh_device_stream_destroy(struct gh_device *dev, void *stream);
  * counts as stuck: none waits any more, and memory is left to the context.
  * Returns the limit before. */
 uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds);
-/* Waits until all work of the context has ended.  No stream is captured. */
+/* Waits until all work of the context has ended.  GH_ERR_STATE: a stream is
+ * captured, and work may go on.  That capture lasts if the legacy stream would
+ * wait for the stream; of others the driver says nothing before it is lost. */
 gh_status gh_device_wait(struct gh_device *dev, gh_error *err);
-/* Waits too; true: a stream is captured, so that work may go on. */
-bool gh_device_cannot_wait(struct gh_device *dev);
 /* Begins to wait, in a thread and at most so long, until all work of the
  * context has ended; gh_job_end() is to follow. */
 struct gh_job *gh_device_idle_begin(struct gh_device *dev, uint32_t seconds);

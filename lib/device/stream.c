@@ -102,12 +102,16 @@ uint32_t gh_device_limit_waits(struct gh_device *dev, uint32_t seconds)
 
 gh_status gh_device_wait(struct gh_device *dev, gh_error *err)
 {
-    return gh_device_call(dev, err, cuCtxSynchronize, ());
-}
+    CUresult result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 
-bool gh_device_cannot_wait(struct gh_device *dev)
-{
-    return dev->drv.cuCtxSynchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!gh_device_host_captures(dev, NULL)) {
+        result = dev->drv.cuCtxSynchronize();
+    }
+    return result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+               ? gh_fail(err, GH_ERR_STATE,
+                         "the host is capturing a stream: end the capture "
+                         "first")
+               : gh_device_status(dev, result, "cuCtxSynchronize", err);
 }
 
 static void await_idle(struct gh_device *dev, const void *arg)

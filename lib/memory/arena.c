@@ -169,7 +169,9 @@ gh_status gh_arena_alloc(struct gh_arena *arena, uint64_t bytes,
     struct extent **at = NULL;
     gh_status status = GH_OK;
 
-    for (struct gh_region *r = arena->regions; r != NULL; r = r->next) {
+    /* What an exact arena has kept may be in use still. */
+    for (struct gh_region *r = arena->exact ? NULL : arena->regions; r != NULL;
+         r = r->next) {
         for (struct extent **e = &r->free; *e != NULL; e = &(*e)->next) {
             if ((*e)->bytes >= piece &&
                 (at == NULL || (*e)->bytes < (*at)->bytes)) {
@@ -247,12 +249,23 @@ void gh_arena_free(struct gh_arena *arena, void *address, uint64_t bytes,
     }
 }
 
+void gh_arena_trim(struct gh_arena *arena)
+{
+    for (struct gh_region **at = &arena->regions; *at != NULL;) {
+        if ((*at)->used == 0) {
+            drop_region(arena, at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+}
+
 bool gh_arena_has(const struct gh_arena *arena, const void *address,
                   uint64_t bytes, const void **there_p, uint64_t *bytes_p)
 {
     const struct gh_region *r = arena->regions;
 
-    while (r != NULL && !has(r, address)) {
+    while (r != NULL && (r->used == 0 || !has(r, address))) {
         r = r->next;
     }
     *there_p = r != NULL ? r->address : NULL;

@@ -41,6 +41,9 @@ gh_status gh_arena_alloc(struct gh_arena *arena, uint64_t bytes,
  * to the driver, unless `keep` is set. */
 void gh_arena_free(struct gh_arena *arena, void *address, uint64_t bytes,
                    bool keep);
+/* Gives the regions back of which nothing is used: those that were kept. */
+void gh_arena_trim(struct gh_arena *arena);
+
 /* Of an exact arena: whether a piece of so many bytes begins at the address.
  * *there_p and *bytes_p are the piece that has the address; NULL and 0: none
  * has. */

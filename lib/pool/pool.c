@@ -6,6 +6,10 @@
  * of those.  A pool that is destroyed keeps its place until its memory is
  * freed.
  *
+ * What is freed while nobody can wait for the device is kept, and goes once
+ * somebody has waited, for whichever pool.  No alloc waits: where a stream is
+ * captured that would end the capture.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
@@ -54,6 +58,16 @@ static void leave_place(struct gh_pool *pool)
     gh_device_close(dev);
 }
 
+/* Of those that are destroyed, and have no memory any more. */
+static void leave_places(void)
+{
+    for (int i = 0; i < N_POOLS; i++) {
+        if (pools[i].destroyed && pools[i].arena.regions == NULL) {
+            leave_place(&pools[i]);
+        }
+    }
+}
+
 static gh_status take_place(struct gh_device *dev, const struct gh_log *log,
                             struct gh_pool **pool_p, gh_error *err)
 {
@@ -96,9 +110,7 @@ void gh_pool_close(gh_pool *pool)
 {
     pthread_mutex_lock(&lock);
     pool->destroyed = true;
-    if (pool->arena.regions == NULL) {
-        leave_place(pool);
-    }
+    leave_places();
     pthread_mutex_unlock(&lock);
 }
 
@@ -120,18 +132,29 @@ GH_ASIDE static void *alloc_in(struct gh_pool *pool, int64_t bytes)
     return address;
 }
 
+/* All work of the device's context has ended. */
+static void trim_all(const struct gh_device *dev)
+{
+    for (int i = 0; i < N_POOLS; i++) {
+        if (pools[i].dev != NULL &&
+            gh_device_context(pools[i].dev) == gh_device_context(dev)) {
+            gh_arena_trim(&pools[i].arena);
+        }
+    }
+}
+
 static void give(struct gh_pool *pool, void *address, int64_t bytes)
 {
-    struct gh_device_before before = gh_device_enter(pool->dev);
+    struct gh_device *dev = pool->dev;
+    struct gh_device_before before = gh_device_enter(dev);
 
-    /* Work that failed uses nothing any more; what nobody can wait for may. */
-    if (pool->suspended || !gh_device_cannot_wait(pool->dev)) {
-        gh_arena_free(&pool->arena, address, (uint64_t)bytes, false);
+    gh_arena_free(&pool->arena, address, (uint64_t)bytes, !pool->suspended);
+    /* Work that failed uses nothing any more. */
+    if (!pool->suspended && gh_device_wait(dev, NULL) != GH_ERR_STATE) {
+        trim_all(dev);
     }
-    gh_device_leave(pool->dev, before);
-    if (pool->destroyed && pool->arena.regions == NULL) {
-        leave_place(pool);
-    }
+    gh_device_leave(dev, before);
+    leave_places();
 }
 
 /* Who frees cannot be told that it has failed. */
@@ -202,11 +225,14 @@ void gh_pool_find_functions(const gh_pool *pool, gh_pool_functions *functions)
 static gh_status give_all(struct gh_pool *pool, gh_error *err)
 {
     const uint64_t mapped = pool->arena.mapped;
-    gh_status status = gh_device_wait(pool->dev, err);
+    gh_status status;
+    gh_error why;
 
+    status = gh_device_wait(pool->dev, &why);
     if (status != GH_OK) {
-        return status;
+        return gh_fail(err, status, "gh_pool_suspend: %s", why.text);
     }
+    trim_all(pool->dev);
     status = gh_arena_unmap(&pool->arena, err);
     if (status != GH_OK && gh_arena_map(&pool->arena, NULL) == GH_OK) {
         return status;
@@ -231,6 +257,7 @@ gh_status gh_pool_give(gh_pool *pool, gh_error *err)
 
         status = give_all(pool, err);
         gh_device_leave(pool->dev, before);
+        leave_places();
         pool->suspend_ns = gh_now_ns() - start;
     }
     pthread_mutex_unlock(&lock);

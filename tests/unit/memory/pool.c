@@ -234,20 +234,25 @@ static void test_refusals(void)
     gh_pool_destroy(NULL);
 }
 
-/* Work that may still use it, of another stream than the captured one. */
-static void test_what_nobody_can_wait_for(void)
+static void *capture_begin(bool blocking)
 {
-    gh_pool_functions f;
-    gh_pool *pool = pool_of(&f);
-    void *a = f.alloc(2 * MIB, 0, NULL);
+    void *stream = NULL;
 
-    soft_configure("FAIL=cuCtxSynchronize:1:900");
-    f.free(a, 2 * MIB, 0, NULL);
-    soft_configure("FAIL=");
-    is_int(mapped(), 2 * MIB, "what is freed in a capture keeps its memory");
-    f.free(a, 2 * MIB, 0, NULL);
-    is_int(mapped(), 0, "which a free after it gives back");
-    gh_pool_destroy(pool);
+    gh_device_stream_create(soft_devices[0], blocking, &stream, NULL);
+    is_status(gh_device_capture_begin(soft_devices[0], stream, &err), GH_OK,
+              &err, "a stream is captured");
+    return stream;
+}
+
+static void capture_end(void *stream)
+{
+    gh_device_capture_leave(soft_devices[0], stream);
+    gh_device_stream_destroy(soft_devices[0], stream);
+}
+
+static bool lasts(void *stream)
+{
+    return !gh_device_capture_is_lost(soft_devices[0], stream);
 }
 
 /* The first line that is logged while a block is freed. */
@@ -271,6 +276,77 @@ static const char *said(const gh_pool_functions *f, void *address,
     }
     fclose(file);
     return line;
+}
+
+/* Work that may still use it, of another stream than the captured one. */
+static void test_what_nobody_can_wait_for(bool blocking)
+{
+    gh_pool_functions f, other;
+    gh_pool *pool = pool_of(&f), *second = pool_of(&other);
+    void *a = f.alloc(2 * MIB, 0, NULL), *b = f.alloc(2 * MIB, 0, NULL);
+    void *c = other.alloc(2 * MIB, 0, NULL), *d;
+    void *stream = capture_begin(blocking);
+
+    f.free(a, 2 * MIB, 0, NULL);
+    is_int(mapped(), 6 * MIB, "what is freed in a capture keeps its memory");
+    ok(lasts(stream) || !blocking,
+       "whose stream stays captured if it can be known");
+    ok(strstr(said(&f, a, 2 * MIB), "the pool has nothing there") != NULL,
+       "it is not freed twice");
+    d = f.alloc(2 * MIB, 0, NULL);
+    ok(d != a, "and nobody else gets it");
+    capture_end(stream);
+    other.free(c, 2 * MIB, 0, NULL);
+    is_int(mapped(), 4 * MIB, "until a free after it, of any pool");
+
+    stream = capture_begin(blocking);
+    f.free(b, 2 * MIB, 0, NULL);
+    capture_end(stream);
+    is_int(mapped(), 4 * MIB, "another one stays");
+    is_status(gh_pool_suspend(second, &err), GH_OK, &err,
+              "the other pool is suspended");
+    is_int(mapped(), 2 * MIB, "which gives it back too");
+    gh_pool_destroy(second);
+    f.free(d, 2 * MIB, 0, NULL);
+    is_int(mapped(), 0, "and the last one leaves nothing");
+    gh_pool_destroy(pool);
+}
+
+/* Its place is free once its last block has gone. */
+static void test_a_pool_that_ends_in_a_capture(void)
+{
+    gh_pool_functions f, other;
+    gh_pool *pool = pool_of(&f), *second = pool_of(&other);
+    void *a = f.alloc(2 * MIB, 0, NULL), *c = other.alloc(MIB, 0, NULL);
+    void *stream = capture_begin(true);
+
+    gh_pool_destroy(pool);
+    f.free(a, 2 * MIB, 0, NULL);
+    capture_end(stream);
+    is_int(mapped(), 4 * MIB, "a block outlives its pool");
+    other.free(c, MIB, 0, NULL);
+    is_int(mapped(), 0, "and goes with one of another pool");
+    gh_pool_destroy(second);
+}
+
+static void test_a_capture_is_not_suspended(bool blocking)
+{
+    gh_pool_functions f;
+    gh_pool *pool = pool_of(&f);
+    void *a = f.alloc(2 * MIB, 0, NULL);
+    void *stream = capture_begin(blocking);
+
+    is_status(gh_pool_suspend(pool, &err), GH_ERR_STATE, &err,
+              "a pool is not suspended in a capture");
+    ok(strstr(err.text, "gh_pool_suspend: the host is capturing a stream: end "
+                        "the capture first") != NULL,
+       "the text has the remedy");
+    ok(lasts(stream) || !blocking, "the capture lasts if it can be known");
+    is_int(stats_of(pool).suspended, 0, "nor suspended");
+    capture_end(stream);
+    is_int(mapped(), 2 * MIB, "and has its memory");
+    f.free(a, 2 * MIB, 0, NULL);
+    gh_pool_destroy(pool);
 }
 
 static void refuses(const char *what, int64_t from, int64_t bytes)
@@ -327,7 +403,11 @@ static void tests(void)
     test_memory_that_outlives_it();
     test_device_memory_that_fails();
     test_work_ends_before();
-    test_what_nobody_can_wait_for();
+    test_what_nobody_can_wait_for(true);
+    test_what_nobody_can_wait_for(false);
+    test_a_pool_that_ends_in_a_capture();
+    test_a_capture_is_not_suspended(true);
+    test_a_capture_is_not_suspended(false);
     test_what_is_not_the_pools();
     test_many();
     test_refusals();
