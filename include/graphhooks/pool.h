@@ -66,7 +66,7 @@ typedef struct gh_pool_functions {
      * Blocks: until the device has ended its work, as it may use the memory.
      * Where a stream is captured nobody can wait for that.  The memory then
      * stays until the next free or gh_pool_suspend() on this device that can
-     * wait, of whichever pool, and the capture fares as in gh_pool_suspend(). */
+     * wait, of any pool, and the capture fares as in gh_pool_suspend(). */
     void (*free)(void *address, int64_t bytes, int device, void *stream);
 } gh_pool_functions;
 
@@ -113,8 +113,8 @@ GH_API gh_status gh_pool_get_functions(const gh_pool *pool,
  * does not know in time, and its capture may be invalid then.
  *
  * @return GH_OK; GH_ERR_STATE for a suspended pool, or where a stream is
- *         captured; GH_ERR_DEVICE: the pool has its memory, but not its content;
- *         GH_ERR_INVALID.
+ *         captured; GH_ERR_DEVICE: the pool has its memory, but not its
+ *         content; GH_ERR_INVALID.
  * Blocks: until the device has ended its work.  Since: 1.0.
  */
 GH_API gh_status gh_pool_suspend(gh_pool *pool, gh_error *err);
