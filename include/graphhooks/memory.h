@@ -92,7 +92,8 @@ typedef struct gh_memory_stats {
     uint64_t resume_ns;  /* and of the last gh_session_resume() */
 
     /* Whose the device memory is: device_bytes + lent_bytes is the sum of all
-     * that follows.  A suspended session's are those of its addresses. */
+     * parts from here to spare_bytes.  Those of a suspended session are of its
+     * addresses: their sum is what device_bytes will be once it is resumed. */
     uint64_t slot_bytes;   /* inputs of graphs of bank 0, in all slots */
     uint64_t bank_bytes;   /* what the other banks have besides, as banks
                               share the memory of a slot */

@@ -256,7 +256,7 @@ GH_API gh_status gh_stash_resume(gh_stash *stash, gh_error *err);
 typedef struct gh_stash_stats {
     uint32_t struct_size;
     uint32_t entries;
-    uint64_t bytes; /* of all pages */
+    uint64_t bytes; /* of all pages, also while they are suspended */
     uint64_t page_bytes;
     uint64_t held_bytes;      /* pages in use at the end of the last step: 0, or
                                  pushes were not popped */

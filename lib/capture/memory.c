@@ -62,7 +62,6 @@ static void count_shelves(const struct gh_banks *banks, gh_memory_stats *stats)
 
 static void count_parts(const struct gh_capture *c, gh_memory_stats *stats)
 {
-    const struct gh_arena *arena = &c->memory.arena;
     gh_offload_stats offload = { 0 };
 
     count_shelves(&c->banks, stats);
@@ -71,23 +70,27 @@ static void count_parts(const struct gh_capture *c, gh_memory_stats *stats)
         stats->ring_bytes = offload.ring_bytes;
         stats->kept_bytes = offload.kept_bytes;
     }
-    stats->check_bytes = c->check.scratch.bytes;
-    stats->held_bytes = gh_memory_held(&c->memory);
-    if (arena->mapped > c->memory.bytes) {
-        stats->spare_bytes = arena->mapped - c->memory.bytes;
-    }
 }
 
 void gh_capture_count_memory(const struct gh_capture *c, gh_memory_stats *stats)
 {
-    const bool lent = c->options.host.device_alloc != NULL;
-    const uint64_t bytes = c->memory.bytes;
-    const uint64_t own =
-        gh_arena_is_open(&c->memory.arena) ? c->memory.arena.mapped : bytes;
+    const struct gh_arena *arena = &c->memory.arena;
+    const uint64_t held = gh_memory_held(&c->memory);
+    const uint64_t bytes = c->memory.bytes - held;
 
     stats->suspended = c->suspend.now;
-    stats->device_bytes = (lent ? 0 : own) + c->check.scratch.bytes;
-    stats->lent_bytes = lent ? bytes : 0;
+    stats->check_bytes = c->check.scratch.bytes;
+    stats->held_bytes = held;
+    /* Neither is of the host's memory, or of the arena. */
+    stats->device_bytes = stats->check_bytes + held;
+    if (c->options.host.device_alloc != NULL) {
+        stats->lent_bytes = bytes;
+    } else if (gh_arena_is_open(arena)) {
+        stats->device_bytes += arena->mapped;
+        stats->spare_bytes = arena->reserved - bytes;
+    } else {
+        stats->device_bytes += bytes;
+    }
     stats->pinned_bytes =
         c->offload != NULL && !c->suspend.now ? c->offload->pinned.bytes : 0;
     stats->device_given = c->suspend.device_given;

@@ -137,7 +137,8 @@ static gh_status give_all(struct gh_capture *c, gh_error *err)
     /* It has no address that a graph knows. */
     c->suspend.device_given = 0;
     if (!gh_memory_holds(&c->memory)) {
-        c->suspend.device_given = c->check.scratch.bytes;
+        c->suspend.device_given =
+            c->check.scratch.bytes + gh_memory_held(&c->memory);
         gh_scratch_free(&c->check.scratch, c->dev);
         gh_memory_trim(&c->memory);
     }

@@ -90,6 +90,7 @@ static gh_status add_region(struct gh_arena *arena, uint64_t bytes,
     *region =
         (struct gh_region){ arena->regions, address, bytes, 0, true, whole };
     arena->regions = region;
+    arena->reserved += bytes;
     arena->mapped += bytes;
     *region_p = region;
     return GH_OK;
@@ -126,6 +127,7 @@ static void drop_region(struct gh_arena *arena, struct gh_region **at)
     if (unmap_region(arena, region, NULL) == GH_OK) {
         gh_device_unreserve(arena->dev, region->address, region->bytes);
     }
+    arena->reserved -= region->bytes;
     *at = region->next;
     while (region->free != NULL) {
         struct extent *extent = region->free;

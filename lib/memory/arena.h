@@ -19,7 +19,8 @@ struct gh_arena {
     struct gh_device *dev;
     uint64_t granule; /* 0: the arena is not open */
     struct gh_region *regions;
-    uint64_t mapped; /* bytes that the regions have now */
+    uint64_t reserved, mapped; /* bytes of all regions, and of those that have
+                                  memory now */
     bool exact;      /* a piece has bytes, and is a region of whole granules */
 };
 

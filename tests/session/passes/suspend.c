@@ -23,6 +23,15 @@ static gh_memory_stats memory(void)
     return stats;
 }
 
+/* Whose it is, in all. */
+static uint64_t parts(void)
+{
+    const gh_memory_stats m = memory();
+
+    return m.slot_bytes + m.bank_bytes + m.offset_bytes + m.ring_bytes +
+           m.kept_bytes + m.check_bytes + m.held_bytes + m.spare_bytes;
+}
+
 static void refuses(gh_status status, gh_status wanted, const char *words,
                     const char *name)
 {
@@ -214,6 +223,7 @@ static void test_memory_is_given_back(void)
         return;
     }
     before = memory();
+    is_int(parts(), before.device_bytes, "its parts add up to its memory");
     ok(before.device_bytes >= toy_stats(&toy).static_bytes &&
            before.device_bytes < toy_stats(&toy).static_bytes * 2 + 2 * GRANULE,
        "regions have room for what is used: %llu of %llu",
@@ -225,6 +235,8 @@ static void test_memory_is_given_back(void)
               "the session is suspended");
     during = memory();
     is_int(during.device_bytes, 0, "it has no device memory");
+    is_int(parts(), before.device_bytes,
+           "the parts of its addresses add up to what it had");
     is_int(during.device_given, before.device_bytes, "it has given it all");
     if (toy.soft) {
         is_int(bytes - toy_counts(&toy).device_bytes, before.device_bytes,
@@ -289,6 +301,7 @@ static void test_memory_of_checks(void)
                                          .flags = GH_SESSION_SUSPENDS };
     const uint32_t small[] = { 1, 1 }, large[] = { 0, 0 };
     uint64_t before, grown;
+    gh_memory_stats all;
 
     if (!toy_start(&toy, &options, "SEED=0")) {
         return;
@@ -304,17 +317,26 @@ static void test_memory_of_checks(void)
     }
     ok(toy_stats(&toy).checks > 0, "passes are compared");
     grown = toy_counts(&toy).device_bytes;
+    all = memory();
+    ok(all.check_bytes != 0 && all.held_bytes != 0,
+       "in memory that is counted, and in less before");
+    is_int(parts(), all.device_bytes, "both are parts of the session's");
     is_status(gh_session_suspend(toy.session, &err), GH_OK, &err,
               "the session is suspended");
     is_int(memory().device_bytes, 0, "it has no memory to compare in");
+    is_int(memory().device_given, all.device_bytes, "and has given it back");
+    is_int(parts(), all.device_bytes - all.check_bytes - all.held_bytes,
+           "which is no part of its addresses");
     if (toy.soft) {
-        ok(grown > before, "there was some");
+        is_int((long long)(grown - before), (long long)all.device_bytes,
+               "there was as much as was counted");
         is_int(toy_counts(&toy).device_bytes - before, 0,
                "nor any that it has outgrown");
     } else {
         skip(2, "only the software device counts its memory");
     }
     gh_session_resume(toy.session, NULL);
+    is_int(memory().device_bytes, parts(), "its parts add up when it has it");
     ok(toy_step_shapes(&toy, large, 2) == GH_OK && toy_is_exact(&toy) &&
            toy_stats(&toy).check_failures == 0,
        "it compares again");
