@@ -39,9 +39,10 @@ GH_BEGIN_DECLS
  *
  * @return GH_OK;
  *         a negative status when a call has failed, with its text in err;
- *         GH_RERUN, in a recording only, to have the pass run eagerly: for
- *         something that is not allowed in a recording.  It may have called
- *         gh_layer_cancel() to do that.  Anything else is GH_ERR_INVALID.
+ *         GH_RERUN to have the pass entered again: after something that is not
+ *         allowed in a recording, for which it has called gh_layer_cancel().
+ *         Once in a pass: after that it counts as a failure.
+ *         Any other value is GH_ERR_INVALID.
  * Since: 1.0.
  */
 typedef gh_status gh_issue_fn(void *user, gh_pass *pass,

@@ -19,6 +19,7 @@ struct run {
     gh_pass *pass;
     gh_issue_fn *issue;
     void *user;
+    bool asked;           /* to enter the pass again */
     gh_decision decision; /* the host's is written when all has gone well */
 };
 
@@ -37,9 +38,9 @@ static bool ends(const struct run *r)
            (r->pass->flags & GH_PASS_NO_EXIT) == 0;
 }
 
-/* GH_RERUN: what failed was a recording, and the pass is to be entered again.
- * It is then no recording in this step, and only once more in a later one, so
- * nothing here goes on for ever. */
+/* GH_RERUN: the pass is to be entered again.  The host may ask for that once.
+ * After that, and after any failure, it is no recording in this step, and only
+ * once more in a later one: nothing here goes on for ever. */
 static gh_status issue(struct run *r, gh_error *err)
 {
     const bool records = r->decision.action == GH_ACTION_RECORD;
@@ -49,13 +50,16 @@ static gh_status issue(struct run *r, gh_error *err)
     if (status == GH_OK) {
         return GH_OK;
     }
-    if (status > 0 && !(records && status == GH_RERUN)) {
+    if (status == GH_RERUN && !r->asked) {
+        r->asked = true;
+        (void)gh_layer_cancel(r->session, NULL);
+        return GH_RERUN;
+    }
+    if (status > 0) {
         status = gh_fail(&why, GH_ERR_INVALID,
-                         "gh_run_pass: issue returned %d%s: GH_OK, or a "
+                         "gh_run_pass: issue returned %d%s: return GH_OK, or a "
                          "negative status with its reason",
-                         status,
-                         status == GH_RERUN ? " in a pass that is not recorded"
-                                            : "");
+                         status, status == GH_RERUN ? " once more" : "");
     }
     if (records && gh_session_fail_recording(r->session, why.text) == GH_OK) {
         return GH_RERUN;
@@ -83,9 +87,11 @@ static gh_status run_once(struct run *r, gh_error *err)
 gh_status gh_run_pass(gh_session *session, gh_pass *pass, gh_issue_fn *issue_fn,
                       void *user, gh_decision *decision, gh_error *err)
 {
-    struct run r = {
-        session, pass, issue_fn, user, { .struct_size = sizeof(r.decision) }
-    };
+    struct run r = { .session = session,
+                     .pass = pass,
+                     .issue = issue_fn,
+                     .user = user,
+                     .decision = { .struct_size = sizeof(r.decision) } };
     gh_status status;
 
     if (session == NULL || pass == NULL || issue_fn == NULL ||

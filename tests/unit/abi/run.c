@@ -98,7 +98,7 @@ enum { RUN = GH_ACTION_RUN, REC = GH_ACTION_RECORD, REP = GH_ACTION_REPLAYED,
 static const struct {
     const char *name, *calls;
     uint32_t flags;
-    gh_action actions[2];
+    gh_action actions[3];
     gh_status issued[2], exited[2], enters, fails, result;
 } rows[] = {
     { "a replay issues nothing", "EX", 0, { REP }, { 0 }, { 0 }, 0, 0, 0 },
@@ -168,32 +168,41 @@ static const struct {
       0,
       BAD },
     { "the host may have a recording entered again",
-      "EIFEIX",
+      "EICEIX",
       0,
-      { REC, RUN },
+      { REC, REC },
       { GH_RERUN },
       { 0 },
       0,
       0,
       0 },
-    { "but no eager pass",
-      "EIC",
+    { "and an eager pass",
+      "EICEIX",
       0,
-      { RUN },
+      { RUN, RUN },
       { GH_RERUN },
       { 0 },
       0,
       0,
-      GH_ERR_INVALID },
-    { "nor for ever",
-      "EIFEIC",
+      0 },
+    { "once",
+      "EICEIC",
       0,
-      { REC, RUN },
+      { RUN, RUN },
       { GH_RERUN, GH_RERUN },
       { 0 },
       0,
       0,
       GH_ERR_INVALID },
+    { "after that a recording has failed",
+      "EICEIFEIX",
+      0,
+      { REC, REC, RUN },
+      { GH_RERUN, GH_RERUN },
+      { 0 },
+      0,
+      0,
+      0 },
     { "a status that is none is a failure",
       "EIC",
       0,
@@ -298,14 +307,14 @@ static void test_reasons(void)
     actions[1] = RUN;
     memset(issued, 0, sizeof(issued));
     memset(exited, 0, sizeof(exited));
-    issued[0] = GH_RERUN;
+    issued[0] = BAD;
     issued[1] = 7;
     fails = 0;
     run(0, &err);
     is_str(failed, "issue 0", "why a recording has failed is told");
     is_str(err.text,
-           "gh_run_pass: issue returned 7: GH_OK, or a negative status with "
-           "its reason",
+           "gh_run_pass: issue returned 7: return GH_OK, or a negative "
+           "status with its reason",
            "and what else it returned");
 }
 
