@@ -94,8 +94,8 @@ typedef struct gh_stash_desc {
  * @param[out] stash_p  the stash, until gh_stash_destroy()
  *
  * @return GH_OK; GH_ERR_CONFIG for a bad option; GH_ERR_RANKS when a rank does
- *         not come within GRAPHHOOKS_TIMEOUT or has failed; GH_ERR_NOT_FOUND;
- *         GH_ERR_NO_DRIVER; GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID or
+ *         not come within GRAPHHOOKS_TIMEOUT or has failed; GH_ERR_STATE in a
+ *         capture as of gh_stash_add(); GH_ERR_NOT_FOUND; GH_ERR_NO_DRIVER; GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID or
  *         GH_ERR_ABI for a bad description.
  * Blocks: until all ranks have called it.  Allocates the pages.  Since: 1.0.
  */
@@ -113,12 +113,14 @@ GH_API void gh_stash_destroy(gh_stash *stash);
 /**
  * Add an entry: what one push keeps until its pop.  Each layer needs one for
  * each microbatch that is in flight at a time, such as one for each slot
- * (gh_decision.slot).  Not while a stream is captured, as it allocates.
+ * (gh_decision.slot).  Not while a stream is captured, as it allocates: refused
+ * if the legacy stream waits for that stream; other captures are not known.
  *
  * @param      max_rows  the most rows that a push may have, at least 1
  * @param[out] entry_p   its number, from 0
  *
- * @return GH_OK; GH_ERR_NO_MEMORY; GH_ERR_DEVICE; GH_ERR_INVALID.
+ * @return GH_OK; GH_ERR_STATE in such a capture; GH_ERR_NO_MEMORY;
+ *         GH_ERR_DEVICE; GH_ERR_INVALID.
  * Blocks: until its few bytes are zeroed.  Since: 1.0.
  */
 GH_API gh_status gh_stash_add(gh_stash *stash, uint32_t max_rows,
@@ -134,7 +136,8 @@ GH_API gh_status gh_stash_add(gh_stash *stash, uint32_t max_rows,
  * @param percent  read only if `bytes` is 0; at least 100
  *
  * @return GH_OK; GH_ERR_STATE when a push was captured, when an entry holds
- *         rows, or when `bytes` is 0 and no step has ended that pushed;
+ *         rows, when `bytes` is 0 and no step has ended that pushed, or in a
+ *         capture as of gh_stash_add();
  *         GH_ERR_RANKS when `bytes` is 0 and a rank does not come or has
  *         failed; GH_ERR_NO_MEMORY; GH_ERR_DEVICE; GH_ERR_INVALID.
  * Blocks: until the device has freed the old pages, and, if `bytes` is 0, all
@@ -169,9 +172,9 @@ typedef struct gh_stash_op {
      * has as many as the push, with equal row_bytes; the memory may be another.
      * The sum of row_bytes is at most page_bytes. */
     const gh_stash_tensor *tensors;
-    /* Where the device has the number of rows, an int32_t that is read when the
-     * push runs, and below 0 counts as 0; NULL: max_rows.  A pop does not read
-     * it. */
+    /* Where the device has the number of rows, an int32_t, aligned as one, that
+     * is read when the push runs, and below 0 counts as 0; NULL: max_rows.  A
+     * pop does not read it. */
     const void *count;
     void *stream; /* the host's CUstream */
 } gh_stash_op;

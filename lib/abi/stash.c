@@ -230,6 +230,12 @@ static gh_status move(gh_stash *stash, const gh_stash_op *given, bool pushes,
                        op.n_tensors, op.tensors == NULL ? " at NULL" : "",
                        (uint32_t)GH_STASH_TENSORS);
     }
+    if (pushes && (uintptr_t)op.count % sizeof(int32_t) != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_stash_push: gh_stash_op.count is %p: give the "
+                       "address of an int32_t, a multiple of 4, or NULL",
+                       op.count);
+    }
     before = gh_device_enter(gh_stash_device(stash));
     status = gh_stash_issue(stash, &op, pushes, err);
     gh_device_leave(gh_stash_device(stash), before);

@@ -52,6 +52,17 @@ struct gh_stash {
 
 /* ---- pages --------------------------------------------------------------- */
 
+/* New memory is written on the legacy stream, which would end a capture that it
+ * waits for.  Other captures are not known, and last. */
+static gh_status check_not_captured(const gh_stash *stash, gh_error *err)
+{
+    return gh_device_host_captures(stash->dev, NULL)
+               ? gh_fail(err, GH_ERR_STATE,
+                         "stash: the host is capturing a stream, so that no "
+                         "entry and no page is made: end the capture first")
+               : GH_OK;
+}
+
 /* Writes a state of so many pages, all of them free. */
 static gh_status write_state(gh_stash *stash, void *state, uint32_t n_pages,
                              gh_error *err)
@@ -142,6 +153,10 @@ static gh_status make_pages(gh_stash *stash, uint64_t bytes, gh_error *err)
                        (unsigned long long)bytes, (unsigned long long)n,
                        (unsigned long long)stash->page_bytes);
     }
+    status = check_not_captured(stash, err);
+    if (status != GH_OK) {
+        return status;
+    }
     status = gh_device_alloc(
         stash->dev,
         gh_device_stash_state_bytes(n + stash->spill_bytes / stash->page_bytes),
@@ -180,8 +195,11 @@ gh_status gh_stash_make_entry(gh_stash *stash, uint32_t max_rows,
 {
     const uint64_t bytes = gh_device_stash_record_bytes(max_rows);
     void *record = NULL;
-    gh_status status;
+    gh_status status = check_not_captured(stash, err);
 
+    if (status != GH_OK) {
+        return status;
+    }
     if (stash->n_entries == stash->room) {
         const uint32_t room = stash->room == 0 ? 16 : stash->room * 2;
         struct entry *larger = realloc(stash->entries, room * sizeof(*larger));

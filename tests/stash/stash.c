@@ -531,6 +531,59 @@ static void test_ops(struct rank *r)
     gh_stash_destroy(stash);
 }
 
+static void test_count_has_an_address(struct rank *r)
+{
+    gh_stash *stash = stash_of(r, 4);
+    gh_stash_tensor tensor = { address(r->send), 64 };
+    gh_stash_op op = { .struct_size = sizeof(op),
+                       .n_tensors = 1,
+                       .tensors = &tensor,
+                       .stream = r->stream };
+    gh_error err = { "" };
+    uint32_t entry;
+
+    gh_stash_add(stash, 4, &entry, NULL);
+    for (uint32_t odd = 1; odd < 4; odd++) {
+        op.count = (char *)address(r->recv) + odd;
+        op_is(r, stash, &op, true, "the address of an int32_t");
+    }
+    op.count = NULL;
+    says_int(r, gh_stash_push(stash, &op, &err), GH_OK, "all rows are kept");
+    op.count = (char *)address(r->recv) + 1;
+    says_int(r, gh_stash_pop(stash, &op, &err), GH_OK,
+             "a pop does not look at it");
+    gh_stash_destroy(stash);
+}
+
+/* The driver would end the capture where the legacy stream is used. */
+static void test_no_memory_in_a_capture(struct rank *r)
+{
+    gh_stash_desc desc = desc_of(r, 4);
+    gh_stash *stash = stash_of(r, 4), *other = NULL;
+    CUgraph graph = NULL;
+    gh_error err = { "" };
+    CUstream stream;
+    uint32_t entry;
+
+    drv.cuStreamCreate(&stream, CU_STREAM_DEFAULT);
+    drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    says_int(r, gh_stash_add(stash, 4, &entry, &err), GH_ERR_STATE,
+             "no entry is made in a capture: %.160s", err.text);
+    says(r, strstr(err.text, "end the capture first") != NULL,
+         "the text has the remedy");
+    says_int(r, gh_stash_reserve(stash, 8 * PAGE_BYTES, 0, &err), GH_ERR_STATE,
+             "nor pages");
+    says_int(r, gh_stash_create(&desc, &other, &err), GH_ERR_STATE,
+             "nor a stash");
+    says_int(r, drv.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS,
+             "the capture lasts");
+    drv.cuGraphDestroy(graph);
+    drv.cuStreamDestroy(stream);
+    says_int(r, gh_stash_add(stash, 4, &entry, &err), GH_OK,
+             "and an entry is made after it");
+    gh_stash_destroy(stash);
+}
+
 /* Ranks that ask each other by a function of the host's. */
 struct asking {
     struct rank *r;
@@ -681,6 +734,8 @@ int main(void)
         { "spill", test_spill, false },
         { "descriptions", test_descriptions, false },
         { "ops", test_ops, false },
+        { "count", test_count_has_an_address, false },
+        { "capture", test_no_memory_in_a_capture, false },
         { "steps", test_steps, false },
     };
     int status;
