@@ -183,8 +183,9 @@ typedef struct gh_pipeline_desc {
     uint32_t stages; /* 1 to 256 */
     uint32_t stage;  /* which one; the first is 0 */
     uint32_t chunks; /* of each stage, 1 to 64 */
-    uint32_t group;  /* microbatches that go through a chunk in a row, at least
-                        `stages`; 0: as many as stages */
+    uint32_t group;  /* microbatches that go through a chunk in a row: `stages`
+                        to 65536; 0: as many as stages.  Not looked at if
+                        `chunks` is 1, as nothing is interleaved then */
     uint32_t ahead;  /* further forwards before the first backward: 1 where a
                         forward and a backward run beside each other; at most
                         256 */

@@ -21,9 +21,10 @@ gh_status gh_pipeline_check_groups(const struct gh_interleaving *how,
         how->group > GH_PIPELINE_MICROBATCHES) {
         return gh_fail(err, GH_ERR_INVALID,
                        "an interleaved schedule of %u stages in groups of %u "
-                       "microbatches: give groups of at least as many "
-                       "microbatches as there are stages",
-                       how->n_stages, how->group);
+                       "microbatches: give groups of %u microbatches, as many "
+                       "as there are stages, to %u",
+                       how->n_stages, how->group, how->n_stages,
+                       GH_PIPELINE_MICROBATCHES);
     }
     if (left != 0 && left < how->n_stages) {
         return gh_fail(err, GH_ERR_INVALID,

@@ -956,7 +956,7 @@ pipeline_fails '--stage-times is "1,0": give' --pp 2 --stage-times 1,0
 pipeline_fails '--pp is "0": give 1 to 256' --pp 0
 pipeline_fails '--pp is "4x": give 1 to 256' --pp 4x
 pipeline_fails "--vpp is 3, and the layers described have 2 chunks" --pp 4 --vpp 3
-pipeline_fails "give groups of at least as many" --pp 4 --group 3
+pipeline_fails "give groups of 4 microbatches, as many as there are stages, to 65536" --pp 4 --group 3
 pipeline_fails "the last group has 1" --pp 4 --microbatches 5
 pipeline_fails "--group is of 1f1b" --pp 2 --group 2 --schedule v.txt
 returns 0 "large groups take no time" chunks.json --pp 4 --group 2000

@@ -244,6 +244,12 @@ static void test_call(const gh_api *gh)
     desc.group = 3;
     is_int(gh->plan_slots(&desc, slots, &err), GH_ERR_INVALID,
            "a group is at least as large as there are stages: %s", err.text);
+    desc.chunks = 1;
+    is_int(gh->plan_slots(&desc, slots, &err), GH_OK,
+           "of one chunk nobody looks at the group");
+    desc.chunks = 2;
+    desc.group = 65537;
+    is_int(gh->plan_slots(&desc, slots, &err), GH_ERR_INVALID, "%s", err.text);
     desc.group = 0;
     desc.stage = 4;
     is_int(gh->plan_slots(&desc, slots, &err), GH_ERR_INVALID, "%s", err.text);

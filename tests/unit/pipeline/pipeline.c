@@ -191,9 +191,13 @@ static void test_what_cannot_be_interleaved(void)
     struct gh_pipeline *pipeline;
 
     ok(gh_pipeline_interleaved(&how, 8, &pipeline, &err) == GH_ERR_INVALID &&
-           strstr(err.text, "at least as many microbatches as there are "
+           strstr(err.text, "of 4 microbatches, as many as there are "
                             "stages") != NULL,
        "a group that is smaller than the pipeline is refused");
+    how.group = 65537;
+    ok(gh_pipeline_interleaved(&how, 8, &pipeline, &err) == GH_ERR_INVALID &&
+           strstr(err.text, "stages, to 65536") != NULL,
+       "as is one that is too large: %s", err.text);
     how = (struct gh_interleaving){ 1, 2, 0, 0 };
     ok(gh_pipeline_interleaved(&how, 8, &pipeline, &err) == GH_ERR_INVALID,
        "so is a group of none");
