@@ -49,7 +49,7 @@ static const char usage[] =
     "    --why LAYER.PART  one decision in full, as in 3.attn\n"
     "  plan --table      the rules, as the tables of doc/scopes.md\n"
     "  --version         the version of the package and of the ABI\n"
-    "  --help            this\n";
+    "  --help, -h        this\n";
 
 static void write_stdout(void *user, const char *text, size_t bytes)
 {
@@ -126,14 +126,14 @@ static const struct {
 } commands[] = {
     { "env", run_env },       { "info", run_info },
     { "plan", plan_command }, { "--version", run_version },
-    { "--help", run_help },
+    { "--help", run_help },   { "-h", run_help },
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 static bool asks_for_help(int argc, char **argv)
 {
     for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             return true;
         }
     }

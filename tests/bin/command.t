@@ -42,6 +42,10 @@ returns 2 "nonsense is refused" "$graphhooks" xyzzy
 has "try graphhooks --help" "without a guess"
 returns 0 "--help works" "$graphhooks" --help
 has "env [--markdown]" "and lists the commands"
+returns 0 "so does -h" "$graphhooks" -h
+has "env [--markdown]" "and lists the commands"
+returns 0 "and -h of a command" "$graphhooks" env -h
+has "env [--markdown]" "which lists them all"
 returns 0 "--version works" "$graphhooks" --version
 has "ABI 1." "and has the ABI's version"
 

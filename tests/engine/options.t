@@ -359,6 +359,8 @@ grep -q '^bitwise equal: yes$' "$scratch/out"
 ok $? "a run says whether the modes are equal"
 "$builddir/gh-engine" --help > "$scratch/out" 2>&1
 ok $? "--help ends with status 0"
+"$builddir/gh-engine" -h 2>&1 | cmp -s - "$scratch/out"
+ok $? "-h is --help"
 missing=$(for option in model pattern state experts dense-layers top-k shared-expert busy-expert drop-and-pad \
     dropless-host layers hidden heads seq batch steps microbatches \
     in-flight delay-wgrad streams stream compare family \

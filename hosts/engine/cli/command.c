@@ -165,7 +165,7 @@ static const struct row table[] = {
       "write a timeline of the hooks there (GRAPHHOOKS_TRACE); with --pp also "
       "FILE.rankN" },
     { "--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table" },
-    { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
+    { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text, as -h" },
 };
 
 static const char *const mode_names[MODE_COUNT] = {
@@ -787,14 +787,16 @@ int command_parse(struct command *command, int argc, char **argv, char *text,
 {
     *command = defaults;
     for (int i = 1; i < argc; i++) {
-        const char *equals = strchr(argv[i], '=');
+        const char *argument =
+            strcmp(argv[i], "-h") == 0 ? "--help" : argv[i];
+        const char *equals = strchr(argument, '=');
         const size_t length =
-            equals == NULL ? strlen(argv[i]) : (size_t)(equals - argv[i]);
-        const struct row *row = find_row(argv[i], length);
+            equals == NULL ? strlen(argument) : (size_t)(equals - argument);
+        const struct row *row = find_row(argument, length);
         const char *value = equals == NULL ? NULL : equals + 1;
 
         if (row == NULL) {
-            describe_unknown(argv[i], length, text, text_bytes);
+            describe_unknown(argument, length, text, text_bytes);
             return -1;
         }
         if (row->kind == KIND_FLAG && value != NULL) {

@@ -118,6 +118,10 @@ def test_demo_trains_with_the_library_and_has_the_engines_status(api):
     wrong = demo("--micro", "x", library=api.path)
     assert wrong.returncode == 2, wrong.stderr
     assert wrong.stderr.startswith("gh-engine: --micro")
+    for asks in "-h", "--help":
+        said = demo(asks, library=api.path)
+        assert said.returncode == 0, said.stderr
+        assert said.stdout.startswith("usage: gh-engine")
 
 
 def test_demo_ends_with_its_reader(api):
