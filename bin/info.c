@@ -226,11 +226,13 @@ void info_print(bool json)
     static struct gh_env env;
     static const char *const kinds[] = { "cuda", "soft", "named" };
     gh_error err;
-    bool named;
+    bool named = false;
 
-    /* A wrong variable is the business of `graphhooks env`. */
-    named = gh_env_load(gh_env_process(), &env, &err) == GH_OK &&
-            strchr(env.driver, '/') != NULL;
+    if (gh_env_load(gh_env_process(), &env, &err) == GH_OK) {
+        named = strchr(env.driver, '/') != NULL;
+    } else {
+        fprintf(stderr, "graphhooks: %s; graphhooks env shows all\n", err.text);
+    }
 
     if (json) {
         printf("{\"version\": \"%s\", \"abi\": \"%d.%d\", \"plugin_dir\": ",

@@ -137,6 +137,9 @@ fi
 returns 0 "info works with the path of a driver" \
     env GRAPHHOOKS_DRIVER=/no/driver.so "$graphhooks" info
 has "not usable: driver: /no/driver.so" "and says why that one cannot be used"
+returns 0 "info works with the name of no driver" \
+    env GRAPHHOOKS_DRIVER=bogus "$graphhooks" info
+has 'GRAPHHOOKS_DRIVER is "bogus"; set it to cuda or soft' "and says what to set"
 returns 0 "info --json works" "$graphhooks" info --json
 if have python3; then
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1]))

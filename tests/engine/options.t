@@ -278,6 +278,9 @@ refused 3 "other.so" $small
 # shellcheck disable=SC2086 # words
 "$builddir/gh-engine" --driver soft $small > "$scratch/out" 2>&1
 ok $? "--driver wins over GRAPHHOOKS_DRIVER, for the library too"
+GRAPHHOOKS_DRIVER=bogus
+# shellcheck disable=SC2086 # words
+refused 3 'GRAPHHOOKS_DRIVER is "bogus"; set it to cuda or soft or a path' $small
 GRAPHHOOKS_DRIVER=$(find "$builddir/.libs" -name libgraphhooks-softcuda.so)
 # shellcheck disable=SC2086 # words
 "$builddir/gh-engine" $small > "$scratch/out" 2>&1 &&

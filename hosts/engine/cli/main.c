@@ -134,6 +134,14 @@ static int open_device(const struct command *command,
     snprintf(path, path_bytes, "%s", asked);
     if (strcmp(asked, "soft") == 0) {
         find_companion(FIND_SOFTCUDA, path, path_bytes);
+    } else if (strchr(asked, '/') == NULL) {
+        /* Nothing has read the variable yet, and the loader knows no names. */
+        memset(dev, 0, sizeof(*dev));
+        snprintf(dev->error, sizeof(dev->error),
+                 "GRAPHHOOKS_DRIVER is \"%.80s\"; set it to cuda or soft or a "
+                 "path with a /, or leave it out",
+                 asked);
+        return -1;
     }
     return device_open(dev, path, launch->local);
 }

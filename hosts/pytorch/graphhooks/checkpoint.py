@@ -106,6 +106,10 @@ def _path() -> str:
             f"{variable_of('driver')} is soft: a process of the software "
             "device has no GPU to be taken from; set it to cuda",
             _abi.GH_ERR_UNSUPPORTED)
+    if asked != "cuda" and "/" not in asked:
+        raise Error(
+            f'{variable_of("driver")} is "{asked}"; set it to cuda or a path '
+            "with a /, or leave it out for cuda", _abi.GH_ERR_CONFIG)
     return "libcuda.so.1" if asked == "cuda" else asked
 
 

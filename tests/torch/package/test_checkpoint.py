@@ -215,6 +215,9 @@ def test_a_driver_that_is_not_there(monkeypatch):
     monkeypatch.setenv("GRAPHHOOKS_DRIVER", "soft")
     text = refused("GH_ERR_UNSUPPORTED", checkpoint.state, ME)
     assert text.endswith("set it to cuda")
+    monkeypatch.setenv("GRAPHHOOKS_DRIVER", "bogus")
+    text = refused("GH_ERR_CONFIG", checkpoint.state, ME)
+    assert text.startswith('GRAPHHOOKS_DRIVER is "bogus"; set it to cuda or a')
 
 
 def test_a_driver_that_is_too_old(driver, monkeypatch):
