@@ -32,7 +32,7 @@ enum {
 
 /* Which pass is recorded, and on which stream.  The library sets struct_size
  * to the size that it knows, so a host checks GH_HAS before it reads a newer
- * field.  Valid during the call only.  Since 0.3. */
+ * field.  Valid during the call only.  Since 0.4. */
 typedef struct gh_recording {
     uint32_t struct_size;
     uint32_t slot;      /* gh_decision.slot of the pass; never GH_SLOT_NONE */
@@ -130,7 +130,7 @@ typedef struct gh_host_services {
     gh_status (*launch)(void *user, void *object, void *stream, void **exec_p);
     void (*destroy)(void *user, void *object);
 
-    /* since 0.3 */
+    /* since 0.4 */
     /* Called once for each chunk of the model (gh_layer_desc.chunk), before
      * record_begin of the chunk's first recording, which `recording` names.
      * The library captures nothing at that time, so the host may allocate,
@@ -138,7 +138,6 @@ typedef struct gh_host_services {
      * of the chunk is ever recorded: all run eagerly.  Default: nothing. */
     gh_status (*before_recording)(void *user, const gh_recording *recording);
 
-    /* since 0.4 */
     /* The library is done with memory that a group was saved in with
      * GH_OFFLOAD_HOST_OWNED; `object` is that of gh_offload_group.  Called once
      * for each save that returned GH_OK and named an object, at the latest when

@@ -82,6 +82,8 @@ typedef struct gh_api {
 
     /* since 0.3 */
     gh_status (*model_describe)(gh_model *, const gh_model_desc *, gh_error *);
+
+    /* since 0.4 */
     gh_status (*session_reasons)(const gh_session *, gh_reason, uint64_t *,
                                  gh_error *);
     gh_status (*offload_save)(gh_session *, gh_offload_group *, gh_error *);
@@ -90,8 +92,6 @@ typedef struct gh_api {
     gh_status (*offload_release)(gh_session *, uint32_t, uint32_t, gh_error *);
     gh_status (*offload_get_stats)(const gh_session *, gh_offload_stats *,
                                    gh_error *);
-
-    /* since 0.4 */
     gh_status (*offload_declare)(gh_session *, gh_offload_declared *, uint32_t,
                                  uint32_t, gh_error *);
     gh_status (*bank_add)(gh_session *, const gh_bank_desc *, uint32_t *,

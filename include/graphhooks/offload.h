@@ -62,7 +62,7 @@ GH_BEGIN_DECLS
 
 /**
  * What to offload, and how much of it.  Zero the struct, then set struct_size.
- * An environment variable wins over the field that names it.  Since 0.3.
+ * An environment variable wins over the field that names it.  Since 0.4.
  */
 typedef struct gh_offload_desc {
     uint32_t struct_size;
@@ -77,9 +77,8 @@ typedef struct gh_offload_desc {
      * only. */
     const char *const *names;
 
-    /* The share of the groups to offload, "0" to "1"; or, since 0.4, "auto": as
-     * many as can be copied without a delay.  NULL: "1".
-     * GRAPHHOOKS_OFFLOAD_FRACTION */
+    /* The share of the groups to offload, "0" to "1"; or "auto": as many as can
+     * be copied without a delay.  NULL: "1".  GRAPHHOOKS_OFFLOAD_FRACTION */
     const char *fraction;
     /* Smaller tensors stay on the device; 0: 1 MiB.
      * GRAPHHOOKS_OFFLOAD_MIN_BYTES */
@@ -94,7 +93,6 @@ typedef struct gh_offload_desc {
     /* The most bytes of pinned host memory; 0: no limit.
      * GRAPHHOOKS_OFFLOAD_POOL_BYTES */
     uint64_t pool_bytes;
-    /* since 0.4 */
     /* How many groups are copied back ahead of the one that is needed, 1 to 16.
      * 0: as many as the rings hold, or with fraction "auto" as many as make the
      * simulated step shortest.  GRAPHHOOKS_OFFLOAD_PREFETCH */
@@ -112,7 +110,7 @@ typedef struct gh_offload_desc {
     uint32_t reserved_tail; /* must be 0 */
 } gh_offload_desc;
 
-/* Frozen: arrays of it cross the ABI.  Since 0.3. */
+/* Frozen: arrays of it cross the ABI.  Since 0.4. */
 typedef struct gh_offload_tensor {
     void *address; /* device memory; set by gh_offload_save (read there with
                       GH_OFFLOAD_HOST_OWNED) and by gh_offload_load */
@@ -122,11 +120,11 @@ typedef struct gh_offload_tensor {
 /* Flags of gh_offload_group. */
 enum {
     /* The tensors are in device memory of the host's own: gh_offload_save reads
-     * their addresses instead of setting them.  Since 0.4. */
+     * their addresses instead of setting them. */
     GH_OFFLOAD_HOST_OWNED = 1u << 0
 };
 
-/* One group.  Zero the struct, then set struct_size.  Since 0.3. */
+/* One group.  Zero the struct, then set struct_size.  Since 0.4. */
 typedef struct gh_offload_group {
     uint32_t struct_size;
     uint32_t layer;     /* as added to the model, from 0 */
@@ -134,7 +132,6 @@ typedef struct gh_offload_group {
     uint32_t n_tensors; /* 1 to GH_MAX_GROUP */
     gh_offload_tensor *tensors; /* n_tensors; the call reads and writes them */
 
-    /* since 0.4 */
     uint32_t flags;    /* GH_OFFLOAD_*; ignored by gh_offload_load */
     uint32_t reserved; /* must be 0 */
     void *object;      /* with GH_OFFLOAD_HOST_OWNED: handed to
@@ -190,7 +187,7 @@ typedef struct gh_offload_group {
  *         gh_offload_desc and offloads nothing; GH_ERR_NO_MEMORY;
  *         GH_ERR_DEVICE.
  * Stream: work that is issued later on gh_decision.stream waits until the
- * memory is free.  Blocks: never; the first step allocates.  Since: 0.3.
+ * memory is free.  Blocks: never; the first step allocates.  Since: 0.4.
  */
 GH_API gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
                                  gh_error *err);
@@ -202,7 +199,7 @@ GH_API gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
  *
  * @return GH_OK; GH_ERR_STATE when the group was not saved, or, with
  *         GH_OFFLOAD_HOST_OWNED, by another pass; else as save.
- * Blocks: never.  Since: 0.3.
+ * Blocks: never.  Since: 0.4.
  */
 GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
                                    uint32_t module, gh_error *err);
@@ -231,7 +228,7 @@ GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
  * @return GH_OK; GH_ERR_STATE when the group was not committed in this
  *         microbatch's forward, or was loaded already; else as save.
  * Stream: work that is issued later on gh_decision.stream waits for the copy.
- * Blocks: never.  Since: 0.3.
+ * Blocks: never.  Since: 0.4.
  */
 GH_API gh_status gh_offload_load(gh_session *session, gh_offload_group *group,
                                  gh_error *err);
@@ -241,7 +238,7 @@ GH_API gh_status gh_offload_load(gh_session *session, gh_offload_group *group,
  * gh_decision.stream.
  *
  * @return as gh_offload_commit().
- * Blocks: never.  Since: 0.3.
+ * Blocks: never.  Since: 0.4.
  */
 GH_API gh_status gh_offload_release(gh_session *session, uint32_t layer,
                                     uint32_t module, gh_error *err);
@@ -314,7 +311,7 @@ GH_API gh_status gh_offload_declare(gh_session *session,
 GH_API uint32_t gh_offload_is_on(const gh_session *session, uint32_t module);
 
 /* Counters since the session was opened.  Set struct_size before the call.
- * Since 0.3. */
+ * Since 0.4. */
 typedef struct gh_offload_stats {
     uint32_t struct_size;
     uint32_t groups;           /* of a microbatch, in all chunks */
@@ -330,7 +327,6 @@ typedef struct gh_offload_stats {
     uint64_t kept_bytes;  /* device memory of the library's for groups that
                              stay on the device */
     uint64_t pinned_bytes; /* pinned host memory */
-    /* since 0.4 */
     uint64_t pinned_peak; /* the most of pinned_bytes in use at the same time */
     uint64_t saved_bytes; /* device memory that the offloaded groups would take
                              with all microbatches in flight, less ring_bytes;
@@ -353,7 +349,7 @@ typedef struct gh_offload_stats {
 /**
  * Read the counters.
  * @return as gh_session_stats(); GH_ERR_UNSUPPORTED without offload.
- * Blocks: never.  Since: 0.3.
+ * Blocks: never.  Since: 0.4.
  */
 GH_API gh_status gh_offload_get_stats(const gh_session *session,
                                       gh_offload_stats *stats, gh_error *err);

@@ -106,6 +106,8 @@ typedef struct gh_session_desc {
      * never enter those segments, and they would run eagerly unnoticed. */
     uint32_t capabilities;
     uint32_t reserved_tail; /* must be 0 */
+
+    /* since 0.4 */
     /* What is offloaded; NULL: what the environment says.  Read during the
      * call.  If it is given, the hooks of offload.h serve the host also where
      * nothing is offloaded (since 1.0). */
@@ -248,7 +250,7 @@ GH_API gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
  *
  * @return GH_OK; GH_ERR_NOT_FOUND for a reason that this library does not
  *         know; GH_ERR_INVALID.
- * Blocks: never.  Since: 0.3.
+ * Blocks: never.  Since: 0.4.
  */
 GH_API gh_status gh_session_reasons(const gh_session *session, gh_reason reason,
                                     uint64_t *count_p, gh_error *err);

@@ -72,6 +72,10 @@ empty "$(cat "$scratch/lacks")" \
     "each function and type says since when, and each call what it blocks for"
 [ "$(wc -l < "$scratch/since")" -gt 100 ]
 ok $? "those are more than 100"
+# No header of 0.3 is kept: v0.3.0 had none of these.
+wrong=$(awk '/^gh_offload|^gh_recording |^gh_session_reasons / && $2 < 4' \
+    "$scratch/since")
+empty "$wrong" "what 0.4 has brought says so"
 
 # What a kept release has is as old as that, and nothing else is.
 for old in "$srcdir"/tests/abi/old/graphhooks-*.h; do
