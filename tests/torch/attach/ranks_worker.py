@@ -16,6 +16,7 @@ import logging
 import math
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -33,9 +34,11 @@ if torch.cuda.device_count() == 0:
 
     softtorch.install()
 
+import graphhooks  # noqa: E402
 from graphhooks import Error  # noqa: E402
 from graphhooks.torch.attach import suspension  # noqa: E402
 from graphhooks.torch.base import private  # noqa: E402
+from graphhooks.torch.group import ranks  # noqa: E402
 from graphhooks.torch.guard.settings import Settings  # noqa: E402
 from models import (HAS_GPU, WIDTH, Block, F, Mlp,  # noqa: E402
                     Model, Run, differing, nn)
@@ -467,6 +470,56 @@ def _suspends_without(run) -> None:
         run.attached.suspend()
 
 
+def _attached_in_vain_on_one() -> None:
+    """In the group of gloo's that all have made before."""
+    graphhooks.attach(Model(Layer).cuda(), group=dist.group.WORLD).detach()
+    if dist.get_rank() == 0:
+        share = ranks.Ranks.share
+        ranks.Ranks.share = _fails_to_share
+        try:
+            graphhooks.attach(Model(Layer).cuda(), group=dist.group.WORLD)
+            raise AssertionError("a rank has attached alone")
+        except Error as error:
+            assert str(error) == "not on this one", error
+        finally:
+            ranks.Ranks.share = share
+
+
+def _fails_to_share(*_):
+    raise Error("not on this one")
+
+
+def _suspends_without_dead(run) -> None:
+    """The last one dies; and one of the others is busy."""
+    run.steps((2, 2, 2))
+    if run.attached is None:
+        return
+    if dist.get_rank() == SIZE - 1:
+        os._exit(0)
+    time.sleep(5 * dist.get_rank())
+    run.parts = time.monotonic()
+    run.attached.suspend()
+
+
+def _late_without_threads(run) -> None:
+    """Where a process may have no more."""
+    start = threading.Thread.start
+
+    def fail(thread):
+        if thread.name == "graphhooks arrivals":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    threading.Thread.start = fail
+    try:
+        for _ in range(4):
+            if run.attached is not None and dist.get_rank() == 1:
+                time.sleep(1.5)
+            run.step(2)
+    finally:
+        threading.Thread.start = start
+
+
 def _everywhere(cause, undo=None):
     """The same on all ranks, also eagerly."""
     def train(run):
@@ -748,6 +801,7 @@ CASES = {
     "other settings": _unlike_settings,
     "other packed": _unlike_packed,
     "other layers": _unlike_layers,
+    "late without threads": lambda: trained(_late_without_threads),
 }
 PARTING = {
     # Each in processes of its own: the ranks part.
@@ -758,6 +812,11 @@ PARTING = {
     "a rank does not attach": _absent,
     "a rank does not suspend": lambda: trained(_suspends_without,
                                                suspends=True),
+    "a rank does not suspend, attached in vain on one": lambda: (
+        _attached_in_vain_on_one(),
+        trained(_suspends_without, suspends=True))[1],
+    "a rank dies, and none suspends": lambda: trained(
+        _suspends_without_dead, suspends=True),
     "an evaluation on one, of one shape": lambda: trained(
         _only(1, _evaluate), max_banks=1),
     "another shape on one, of one shape": lambda: trained(

@@ -14,12 +14,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+import types
 from pathlib import Path
 
 import graphhooks
 import pytest
 from graphhooks import Error
+from graphhooks.torch.base import private
+from graphhooks.torch.group.arrivals import Arrivals
+from graphhooks.torch.group.ranks import all_gather
 from models import GRAINS, HAS_GPU, LAYERS, WIDTH, Block, Model, torch
 
 if not torch.distributed.is_available() \
@@ -40,7 +45,8 @@ ON_ONE = ["an argument with overlaps on one", "a recording fails on one",
           "a backward that one cannot run again",
           "hooks on one at the attach"]
 OTHERS = ["a group of one", "nobody has told", "in the backward alone",
-          "CHECK=ranks", "other settings", "other packed", "other layers"]
+          "CHECK=ranks", "other settings", "other packed", "other layers",
+          "late without threads"]
 PACKED = ["packed on one", "packed on one, in a chunk",
           "packed otherwise on one", "no trial on one",
           "packed on one, later", "packed otherwise on one, later",
@@ -65,14 +71,14 @@ SECONDS = 10  # GRAPHHOOKS_TIMEOUT, and a little for what comes with it
 BOUND = SECONDS + 5
 
 
-def ran(folder: Path, *cases, size=2) -> list:
+def ran(folder: Path, *cases, size=2, **environment) -> list:
     """What each rank has found, and what it has printed."""
     worker = Path(__file__).with_name("ranks_worker.py")
     logs = [folder / f"{rank}.log" for rank in range(size)]
     processes = [subprocess.Popen(
         [sys.executable, str(worker), str(folder), str(rank), str(size),
          *cases],
-        stdout=log.open("w"), stderr=subprocess.STDOUT)
+        env={**os.environ, **environment}, stdout=log.open("w"), stderr=subprocess.STDOUT)
         for rank, log in enumerate(logs)]
     end = time.monotonic() + 300
     try:
@@ -518,16 +524,76 @@ def test_a_rank_that_dies_ends_the_other(parted):
     assert "rank 0 of 2, step 3, layers.0" in found["error"]
 
 
-def test_a_rank_that_does_not_suspend_is_named(tmp_path):
-    """And none that has come late."""
-    case = "a rank does not suspend"
-    for rank, (results, said) in enumerate(ran(tmp_path, case, size=3)[:2]):
+def is_named_alone(ranks, case: str, bound: int) -> None:
+    """The last of three, by the others."""
+    for rank, (results, said) in enumerate(ranks[:2]):
         found = results.get(case, {"error": said})
         assert found.get("name") == "GH_ERR_RANKS", found
         assert found["error"].startswith(f"rank {rank} of 3, step 3, "
                                          "layers.0, microbatch 0: rank 2 has "
                                          "not come: "), found
-        assert found["parted"] < BOUND + 5, found
+        assert found["parted"] < bound, found
+
+
+@pytest.mark.parametrize("case, debug", [
+    ("a rank does not suspend", "OFF"),
+    # In which the call of a collective waits, and raises.
+    ("a rank does not suspend", "DETAIL"),
+    ("a rank does not suspend, attached in vain on one", "OFF")])
+def test_a_rank_that_does_not_suspend_is_named(tmp_path, case, debug):
+    """And none that has come late."""
+    is_named_alone(ran(tmp_path, case, size=3,
+                       TORCH_DISTRIBUTED_DEBUG=debug), case, BOUND + 5)
+
+
+def test_a_rank_that_is_busy_when_another_dies_is_not_named(tmp_path):
+    case = "a rank dies, and none suspends"
+    is_named_alone(ran(tmp_path, case, size=3), case, SECONDS)
+
+
+def test_ranks_without_threads_go_on(together):
+    """And do not say who has not come."""
+    ranks = together("late without threads")
+    are_equal(ranks)
+    said = [[line for line in rank["log"] if "ulimit -u" in line]
+            for rank in ranks]
+    assert [len(lines) for lines in said] == [1, 0]
+    assert said[0][0].startswith("group=: can't start new thread, ")
+
+
+def test_a_rank_is_noted_before_a_call_that_waits(monkeypatch):
+    """Others give up while it is there, and have to find it then."""
+    noted = []
+    arrivals = types.SimpleNamespace(note=lambda: noted.append("noted"))
+    monkeypatch.setattr(
+        torch.distributed, "all_gather",
+        lambda *_, **__: noted.append("called") or types.SimpleNamespace(
+            wait=lambda *_: None))
+    before = torch.distributed.get_debug_level()
+    try:
+        for level in "OFF", "DETAIL":
+            torch.distributed.set_debug_level(
+                getattr(torch.distributed.DebugLevel, level))
+            all_gather([], None, None, arrivals)
+    finally:
+        torch.distributed.set_debug_level(before)
+    assert noted == ["called", "noted", "called"]
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for_long(monkeypatch):
+    """As where its process is stopped: a note is not waited for, and who is
+    absent is asked once."""
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(private, "default_store", lambda: store)
+    arrivals = Arrivals("two", [0, 1], 0)
+    answers = threading.Event()
+    monkeypatch.setattr(private, "default_store", answers.wait)
+    start = time.monotonic()
+    arrivals.note()
+    assert time.monotonic() - start < 1
+    assert arrivals.whoever_is_absent() == ""
+    assert 1 < time.monotonic() - start < 3
+    answers.set()
 
 
 def test_a_rank_that_does_not_attach_is_not_waited_for(parted):

@@ -10,63 +10,67 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import datetime
+import functools
 import threading
 import time
 
 from ..base import private
+from ..base.notices import log
 
 SOON = datetime.timedelta(seconds=1)  # in which ranks mostly come
-_SECONDS = 2  # more than SOON, after which who came last notes that
-_opened: collections.Counter = collections.Counter()
+# More than SOON, after which who came last notes that; and the longest that
+# the store is waited for.
+_SECONDS = 2
+_LATE = 10  # where several are absent, of whom some may only be late
+_say_once = functools.cache(log.warning)
 
 
 class Arrivals:
-    """Of ranks that ask each other; all of them make it in the same order."""
+    """Of ranks that ask each other by one group of gloo's.  They ask the same
+    there, in one order, so that all count alike what they have asked."""
 
-    def __init__(self, members, rank: int):
-        self._members, self._rank = tuple(members), rank
-        _opened[self._members] += 1
-        self._name = f"graphhooks {_opened[self._members]} of {members}"
+    def __init__(self, group: str, members, rank: int):
+        self._group, self._members, self._rank = group, members, rank
         self.turn = 0  # which question this rank is at
+        self._write()  # in the place of what a group of that name has left
 
     def note(self) -> None:
-        """This rank is there."""
-        key, turn = self._key(self._rank), str(self.turn)
-        _in_time(lambda: private.default_store().set(key, turn))
+        """This rank is there; nobody waits until the store has it."""
+        _ask(self._write, seconds=0)
 
     def whoever_is_absent(self) -> str:
         """In words, which end where those of a failure begin; nothing is said
         where all have come, or nobody can tell."""
+        since = time.monotonic()
         absent = [rank for rank in range(len(self._members))
                   if rank != self._rank]
-        told: list = []
-        _in_time(lambda: told.append(self._look(absent)))
-        if not told or not absent:
-            return ""
-        names = ", ".join(self._shown(rank) for rank in absent)
-        return f"rank{'s' * (len(absent) > 1)} {names} " \
-            f"{'have' if len(absent) > 1 else 'has'} not come: "
-
-    def _look(self, absent: list) -> None:
-        """Takes those out who have come, or come soon."""
-        store = private.default_store()
-        end = time.monotonic() + _SECONDS
         while True:
-            absent[:] = [rank for rank in absent
-                         if not self._is_there(store, rank)]
-            if not absent or time.monotonic() > end:
-                return
-            time.sleep(0.05)
+            absent = _ask(self._look, absent)
+            if not absent:
+                return ""
+            several = len(absent) > 1
+            if time.monotonic() - since > (_LATE if several else _SECONDS):
+                break
+            time.sleep(0.1)
+        names = ", ".join(self._shown(rank) for rank in absent)
+        return f"rank{'s' * several} {names} " \
+            f"{'have' if several else 'has'} not come: "
 
-    def _is_there(self, store, rank: int) -> bool:
-        key = self._key(rank)
-        return store.check([key]) and int(store.get(key)) >= self.turn
+    def _write(self) -> None:
+        private.default_store().set(self._key(self._rank), str(self.turn))
+
+    def _look(self, ranks: list) -> list:
+        """Those who have not come; they see that this one has."""
+        self._write()
+        store = private.default_store()
+        return [rank for rank in ranks
+                if not store.check([self._key(rank)])
+                or int(store.get(self._key(rank))) < self.turn]
 
     def _key(self, rank: int) -> str:
-        return f"{self._name}, rank {rank}"
+        return f"{self._group}, rank {rank}"
 
     def _shown(self, rank: int) -> str:
         """As messages name ranks."""
@@ -74,13 +78,23 @@ class Arrivals:
         return str(rank) + (f" (rank {world} of all)" if world != rank else "")
 
 
-def _in_time(call) -> None:
-    """A store may be of a rank that has gone."""
+def _ask(call, *arguments, seconds=_SECONDS):
+    """The store, whose process may have gone or be stopped; None if it does
+    not answer in time."""
+    answers: list = []
+
     def go() -> None:
         with contextlib.suppress(Exception):
-            call()
+            answers.append(call(*arguments))
 
     thread = threading.Thread(target=go, daemon=True,
                               name="graphhooks arrivals")
-    thread.start()
-    thread.join(_SECONDS + 1)
+    try:
+        thread.start()
+    except RuntimeError as failure:  # there are too many
+        _say_once(f"group=: {failure}, so that this rank names none that has "
+                  "not come, and may be named itself: allow more threads "
+                  "(ulimit -u); this is said once")
+        return None
+    thread.join(seconds)
+    return answers[0] if answers else None

@@ -36,7 +36,7 @@ from .together import Together
 
 _WORDS = 24  # that the library says at once
 _SECONDS = 60  # unless GRAPHHOOKS_TIMEOUT or timeout= says otherwise
-_made: dict = {}  # groups of gloo, by ranks and seconds
+_made: dict = {}  # groups of gloo and Arrivals, by ranks and seconds
 SEEN = ("a collective of torch.distributed runs in it, which all its ranks "
          "have to record and launch together: attach with group=, the process "
          "group of those ranks")
@@ -160,18 +160,19 @@ class Circle:
             name = f"graphhooks {earlier} of {self.members}"
             try:
                 with private.name_of_groups(name):
-                    _made[self._key] = torch.distributed.new_group(
+                    group = torch.distributed.new_group(
                         self.members, backend="gloo",
                         use_local_synchronization=True,
                         timeout=datetime.timedelta(seconds=int(seconds)),
                         group_desc="graphhooks")
+                _made[self._key] = group, Arrivals(
+                    group.group_name, self.members, self.rank)
             except Exception as failure:
                 raise Error("group: the ranks ask each other by gloo, and no "
                             "group of it can be made: "
                             f"{_first_line(failure)}",
                             _abi.GH_ERR_RANKS) from failure
-        self._gloo = _made[self._key]
-        self._arrivals = Arrivals(self.members, self.rank)
+        self._gloo, self._arrivals = _made[self._key]
         self._tensors = [torch.frombuffer(words, dtype=torch.int64)
                          for words in (self._mine, *self._all)]
 
@@ -416,8 +417,10 @@ def _is_one(owner) -> bool:
 
 
 def all_gather(every, mine, group, arrivals) -> None:
-    work = torch.distributed.all_gather(every, mine, group=group,
-                                        async_op=True)
+    dist = torch.distributed
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        arrivals.note()  # the call itself waits then
+    work = dist.all_gather(every, mine, group=group, async_op=True)
     try:
         work.wait(SOON)
     except RuntimeError:  # it has failed, or takes long
