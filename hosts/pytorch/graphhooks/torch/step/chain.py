@@ -28,10 +28,12 @@ from .reached_inputs import ReachedInputs
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
 _DRAWN = "random numbers are drawn between its modules, which draw some too"
-_OTHERWISE = ("is called otherwise than when it was recorded, with other "
-              "tensors or arguments")
 _GIVEN_OTHER = "what its first module is given was changed in place before"
 _PATIENCE = 8  # passes that end early, before that counts as the rule
+
+
+class _Otherwise(str):
+    """Why a call is another one: a hook may have changed what it is given."""
 
 
 class Chain:
@@ -485,7 +487,7 @@ class Chain:
             instance.apart = None
             instance.origin.count = so_far
             instance.origin.written = written
-        listens = why.endswith(_OTHERWISE) and private.are_heard(
+        listens = isinstance(why, _Otherwise) and private.are_heard(
             [h for s in segment.sites[so_far - 1:so_far + 1]
              for h in private.hooks_of(s.module)])
         why += ", and the graph has run already"
@@ -527,7 +529,9 @@ class Chain:
         else:
             is_same = tree.matches(self.signature.calls[i], (args, kwargs),
                                    (self._before, self._tensors))
-        return None if is_same else f"{site.name} {_OTHERWISE}"
+        return None if is_same else _Otherwise(
+            f"{site.name} is called otherwise than when it was recorded, with "
+            "other tensors or arguments")
 
 
 def _modes() -> tuple:
