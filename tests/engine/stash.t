@@ -179,13 +179,14 @@ fi
 
 # ---- options ---------------------------------------------------------------
 
-for bad in 0 99% 12x 4MB -1 % 20000%; do
-    refuses "--stash $bad: expects N%|BYTES" --model moe --stash $bad
+for bad in 0 60% 99% 12x 4MB -1 % 10001%; do
+    refuses "--stash $bad: expects N%, from 100% to 10000% of what the first \
+step needs, or BYTES, such as 64M" --model moe --stash $bad
 done
 refuses "--model gpt has no layer of experts; take --model moe" --stash 120%
 refuses "--stash is for the modes with graphs" --model moe --stash 120% \
     --compare eager
-refuses "--stash-spill 1MB: expects BYTES" --model moe --stash 4M \
+refuses "--stash-spill 1MB: expects BYTES, such as 65536 or 64M" --model moe --stash 4M \
     --stash-spill 1MB
 refuses "--stash-spill is for pages of a stash; add --stash" --model moe \
     --stash-spill 1M

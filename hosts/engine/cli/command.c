@@ -109,8 +109,9 @@ static const struct row table[] = {
       "overlap+graph+offload+delay: run each, compare (eager,graph)" },
     { "--offload", KIND_TEXT, RUN(offload), 0, 0, "MODULE,...",
       "what goes to the host in the modes with offload (all modules)" },
-    { "--stash", KIND_STASH, 0, 0, 0, "N%|BYTES",
-      "experts' rows in pages: N % of what the first step needs, or BYTES" },
+    { "--stash", KIND_STASH, 0, 100, 10000, "N%|BYTES",
+      "experts' rows in pages: N %, from 100 on, of what the first step needs, "
+      "or BYTES" },
     { "--stash-spill", KIND_BYTES, RUN(spill_bytes), 0, 0, "BYTES",
       "pinned memory of the host for pages that the stash lacks" },
     { "--suspend", KIND_INT, RUN(suspend), 1, 1000000, "SEED",
@@ -357,7 +358,8 @@ static int set_bytes(const char *value, uint64_t *bytes)
 }
 
 /* Reads pages by need, as 120%, or in bytes. */
-static int set_stash(struct command *command, const char *value)
+static int set_stash(struct command *command, const struct row *row,
+                     const char *value)
 {
     struct options *options = &command->options;
     long percent;
@@ -375,7 +377,7 @@ static int set_stash(struct command *command, const char *value)
     memcpy(number, value, n);
     number[n] = '\0';
     if (!starts_with_digit(number) ||
-        whole_number(number, 100, 10000, &percent) != 0) {
+        whole_number(number, row->least, row->most, &percent) != 0) {
         return -1;
     }
     options->stash_percent = (uint32_t)percent;
@@ -480,7 +482,7 @@ static int set_field(struct command *command, const struct row *row,
     case KIND_DELAY:
         return set_delay(command, row, value);
     case KIND_STASH:
-        return set_stash(command, value);
+        return set_stash(command, row, value);
     case KIND_BYTES:
         return set_bytes(value, field);
     case KIND_STREAM:
@@ -599,6 +601,16 @@ static void describe(const struct row *row, const char *value, char *text,
         snprintf(text, text_bytes,
                  "%s %s: expects letters: M mamba, * attention, - MLP, E MoE",
                  row->name, value);
+        return;
+    case KIND_STASH:
+        snprintf(text, text_bytes,
+                 "%s %s: expects N%%, from %d%% to %d%% of what the first step "
+                 "needs, or BYTES, such as 64M",
+                 row->name, value, row->least, row->most);
+        return;
+    case KIND_BYTES:
+        snprintf(text, text_bytes, "%s %s: expects %s, such as 65536 or 64M",
+                 row->name, value, row->value);
         return;
     case KIND_MODES:
         describe_modes(value, text, text_bytes);
