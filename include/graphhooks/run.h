@@ -34,7 +34,7 @@ GH_BEGIN_DECLS
  * it to the next one who asks.
  *
  * @param pass      its outputs are set here
- * @param decision  the library's own; the host's is written later
+ * @param decision  as handed to gh_run_pass()
  * @param err       never NULL
  *
  * @return GH_OK;
@@ -64,8 +64,9 @@ typedef gh_status gh_issue_fn(void *user, gh_pass *pass,
  * @param         pass      as for gh_layer_enter()
  * @param         issue     issues the parts
  * @param         user      handed to it
- * @param[in,out] decision  struct_size says how much is written, and only on
- *                          GH_OK.  It then says what was done.  With GH_ACTION_REPLAYED the
+ * @param[in,out] decision  struct_size says how much is written.  `issue` sees
+ *                          it; after GH_OK it says what was done, and
+ *                          after a failure it is as it was.  With GH_ACTION_REPLAYED the
  *                          results are where its outputs say
  *
  * @return GH_OK; a negative status of gh_layer_enter(), gh_layer_exit() or

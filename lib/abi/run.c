@@ -19,22 +19,22 @@ struct run {
     gh_pass *pass;
     gh_issue_fn *issue;
     void *user;
-    bool asked;           /* to enter the pass again */
-    gh_decision decision; /* the host's is written when all has gone well */
+    bool asked; /* to enter the pass again */
+    gh_decision *decision;
 };
 
 /* Whether the host is to issue the parts.  What is only prepared is recorded or
  * left alone. */
 static bool issues(const struct run *r)
 {
-    return r->decision.action == GH_ACTION_RECORD ||
-           (r->decision.action == GH_ACTION_RUN &&
+    return r->decision->action == GH_ACTION_RECORD ||
+           (r->decision->action == GH_ACTION_RUN &&
             (r->pass->flags & GH_PASS_PREPARE) == 0);
 }
 
 static bool ends(const struct run *r)
 {
-    return r->decision.action != GH_ACTION_REPLAYED ||
+    return r->decision->action != GH_ACTION_REPLAYED ||
            (r->pass->flags & GH_PASS_NO_EXIT) == 0;
 }
 
@@ -43,10 +43,11 @@ static bool ends(const struct run *r)
  * once more in a later one: nothing here goes on for ever. */
 static gh_status issue(struct run *r, gh_error *err)
 {
-    const bool records = r->decision.action == GH_ACTION_RECORD;
-    gh_error why = { "its issue gave no reason" };
-    gh_status status = r->issue(r->user, r->pass, &r->decision, &why);
+    const bool records = r->decision->action == GH_ACTION_RECORD;
+    gh_status status;
 
+    err->text[0] = '\0';
+    status = r->issue(r->user, r->pass, r->decision, err);
     if (status == GH_OK) {
         return GH_OK;
     }
@@ -56,21 +57,25 @@ static gh_status issue(struct run *r, gh_error *err)
         return GH_RERUN;
     }
     if (status > 0) {
-        status = gh_fail(&why, GH_ERR_INVALID,
+        status = gh_fail(err, GH_ERR_INVALID,
                          "gh_run_pass: issue returned %d%s: return GH_OK, or a "
                          "negative status with its reason",
                          status, status == GH_RERUN ? " once more" : "");
     }
-    if (records && gh_session_fail_recording(r->session, why.text) == GH_OK) {
+    if (records &&
+        gh_session_fail_recording(
+            r->session, err->text[0] != '\0'
+                            ? err->text
+                            : "gh_run_pass: issue gave no reason") == GH_OK) {
         return GH_RERUN;
     }
     (void)gh_layer_cancel(r->session, NULL);
-    return gh_fail(err, status, "%s", why.text);
+    return status;
 }
 
 static gh_status run_once(struct run *r, gh_error *err)
 {
-    gh_status status = gh_layer_enter(r->session, r->pass, &r->decision, err);
+    gh_status status = gh_layer_enter(r->session, r->pass, r->decision, err);
 
     if (status == GH_OK && issues(r)) {
         status = issue(r, err);
@@ -91,9 +96,12 @@ gh_status gh_run_pass(gh_session *session, gh_pass *pass, gh_issue_fn *issue_fn,
                      .pass = pass,
                      .issue = issue_fn,
                      .user = user,
-                     .decision = { .struct_size = sizeof(r.decision) } };
+                     .decision = decision };
+    gh_decision before = { .struct_size = sizeof(before) };
+    gh_error unasked;
     gh_status status;
 
+    err = err != NULL ? err : &unasked;
     if (session == NULL || pass == NULL || issue_fn == NULL ||
         decision == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "gh_run_pass: %s is NULL",
@@ -103,16 +111,17 @@ gh_status gh_run_pass(gh_session *session, gh_pass *pass, gh_issue_fn *issue_fn,
                                           : "decision");
     }
     status = gh_check_size("gh_decision", decision, GH_DECISION_LEAST,
-                           sizeof(r.decision), err);
+                           sizeof(before), err);
     if (status != GH_OK) {
         return status;
     }
+    gh_take_struct(decision, &before, sizeof(before));
     do {
         status = run_once(&r, err);
     } while (status == GH_RERUN);
 
-    if (status == GH_OK) {
-        gh_give_struct(decision, &r.decision, sizeof(r.decision));
+    if (status != GH_OK) {
+        gh_give_struct(decision, &before, sizeof(before));
     }
     return status;
 }

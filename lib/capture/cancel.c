@@ -50,16 +50,20 @@ void gh_capture_cancel(struct gh_capture *c)
     gh_offloads_tell(c);
 }
 
-/* The driver may have ended the capture, or the ranks the recording: then that
- * is noted already. */
+/* The driver may have ended the capture, or the ranks the recording: that is
+ * noted already, and what the host says of it is logged. */
 void gh_capture_fail_recording(struct gh_capture *c, const char *why)
 {
-    struct gh_entry *entry = c->open.entry;
+    struct gh_entry *entry = c->open.recorded;
 
     gh_capture_cancel(c);
+    c->open.bank = c->open.recorded_in; /* another pass may have come since */
     if (entry->state == GH_ENTRY_NEW &&
         entry->spoilt <= c->counts.stats.iterations) {
         gh_record_fail(c, entry, true, why);
+    } else {
+        gh_log_line(c->options.log, GH_LOG_WARN, "%s: its recording failed: %s",
+                    gh_entry_describe(c, entry).text, why);
     }
 }
 

@@ -104,6 +104,8 @@ static void begin_recording(struct gh_capture *c, const gh_pass *pass)
     c->open.refused = false;
     if (gh_record_begin(c, pass, entry)) {
         c->open.action = GH_ACTION_RECORD;
+        c->open.recorded = entry;
+        c->open.recorded_in = c->open.bank;
     } else {
         c->open.reason = entry->reason;
     }

@@ -98,7 +98,7 @@ static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
             c->open.active = false;
             return status;
         }
-        if (c->options.strict) {
+        if (c->options.strict && !gh_open_prepares(&c->open)) {
             status = gh_message_strictly(c, err);
             gh_flight_go_on(c, pass);
             return status;

@@ -40,6 +40,9 @@ struct gh_open_pass {
     bool repeated;          /* launched, and an eager pass does the same again:
                                what is offloaded is that pass's to move */
     struct gh_entry *entry; /* NULL when the pass holds no slot */
+    struct gh_entry *recorded; /* of the last RECORD, and its bank: they stay
+                                  when another pass is entered */
+    struct gh_bank *recorded_in;
     uint64_t start_ns;      /* of enter, when timed */
     uintptr_t thread;       /* that has entered it; gh_this_thread() */
     struct gh_slot *ended; /* whose flight has ended: what the host issues until

@@ -370,9 +370,49 @@ static void test_a_function_that_asks_for_ever(void)
     toy_close(&toy);
 }
 
+static gh_status run_another(void *user, gh_pass *pass, const gh_decision *d,
+                             gh_error *why)
+{
+    gh_pass other = *pass;
+    gh_decision of_other;
+
+    (void)user;
+    (void)why;
+    if (d->action != GH_ACTION_RECORD) {
+        return GH_OK;
+    }
+    answers.n_recordings++;
+    gh_layer_cancel(toy.session, NULL);
+    other.microbatch = 1;
+    other.flags = GH_PASS_FORWARD_ONLY;
+    pass_once(&other, &no_io, &of_other);
+    return GH_ERR_DEVICE;
+}
+
+static void test_a_function_that_runs_another_pass(void)
+{
+    memset(&answers, 0, sizeof(answers));
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        gh_pass pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
+        gh_decision d = { .struct_size = sizeof(d) };
+
+        is_status(gh_run_pass(toy.session, &pass, run_another, NULL, &d, &err),
+                  GH_OK, &err,
+                  "another pass may be run before a recording "
+                  "is failed");
+        gh_iteration_end(toy.session, NULL);
+    }
+    is_int(answers.n_recordings, 2, "and the one that has failed is noted");
+    toy_close(&toy);
+}
+
+static const char *const strict[] = { "GRAPHHOOKS_STRICT=1", NULL };
+
 static void test_what_strict_sees(void)
 {
-    static const char *const strict[] = { "GRAPHHOOKS_STRICT=1", NULL };
     gh_decision d;
 
     memset(&answers, 0, sizeof(answers));
@@ -393,19 +433,22 @@ static void test_a_preparation_that_fails(void)
     gh_decision d;
 
     memset(&answers, 0, sizeof(answers));
-    if (!start((struct toy_options){ .layers = 1 })) {
+    if (!start((struct toy_options){ .layers = 1, .environment = strict })) {
         return;
     }
     answers.recording = GH_ERR_DEVICE;
-    run(0, GH_FORWARD, 0, NULL);
-    pass = a_pass(0, GH_BACKWARD, 0, toy.streams[0], &no_io);
-    pass.flags = GH_PASS_PREPARE;
-    d = (gh_decision){ .struct_size = sizeof(d) };
-    is_status(gh_run_pass(toy.session, &pass, answer, NULL, &d, &err), GH_OK,
-              &err, "what could not be prepared is no failure");
-    ok(d.action == GH_ACTION_RUN && d.reason == GH_REASON_WARMUP &&
-           answers.n_eager == 0,
-       "the decision says so, and nothing is run");
+    for (uint32_t i = 0; i < 3; i++) {
+        run(0, GH_FORWARD, 0, NULL);
+        pass = a_pass(0, GH_BACKWARD, 0, toy.streams[0], &no_io);
+        pass.flags = GH_PASS_PREPARE;
+        d = (gh_decision){ .struct_size = sizeof(d) };
+        is_status(gh_run_pass(toy.session, &pass, answer, NULL, &d, &err),
+                  GH_OK, &err, "what could not be prepared is no failure");
+        ok(d.action == GH_ACTION_RUN && answers.n_eager == 0 &&
+               d.reason == (i == 0 ? GH_REASON_WARMUP : GH_REASON_CAPTURE),
+           "the decision says so, and nothing is run");
+        gh_iteration_end(toy.session, NULL);
+    }
     toy_close(&toy);
 }
 
@@ -428,6 +471,7 @@ int main(void)
     test_a_function_that_fails_in_recordings(GH_RERUN, true);
     test_a_function_that_fails_once();
     test_a_function_that_asks_for_ever();
+    test_a_function_that_runs_another_pass();
     test_what_strict_sees();
     test_a_preparation_that_fails();
     return done_testing();
