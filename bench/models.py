@@ -4,6 +4,7 @@
     models.py OUT.json [--models NAMES] [--rows ROWS] [--budget SECONDS]
     models.py --list
     models.py --table FILE.json...
+    models.py --memory FILE.json...
     models.py --picture FILE.json... > models.svg
 
 Models of transformers, timm and diffusers with random weights train in the
@@ -15,6 +16,7 @@ default loop of their library, one microbatch a step:
     layer, chunk     graphhooks.attach(model, granularity=...)
     part             the same, "part"
     auto             graphhooks.attach(model, scope="auto")
+    limited          layer, with GRAPHHOOKS_MEMORY_LIMIT at half the inputs
 
 Those of torch.compile have a process each, the others of a model one.  Several
 models get ready at once, those to compile as well; then one process after the
@@ -43,7 +45,7 @@ sys.path.insert(0, str(HERE / "models"))
 WORKER = HERE / "models" / "worker.py"
 COMPILED = ("compile", "reduce-overhead")
 ROWS = ("eager", "layer", "chunk", "auto", *COMPILED)
-ALL = (*ROWS, "part")
+ALL = (*ROWS, "part", "limited")  # limited after layer
 END = 20  # seconds of the budget in which nothing begins
 
 
@@ -167,7 +169,8 @@ def replayed(row: dict) -> float:
 def best(model: dict) -> str | None:
     """The row of graphhooks with the shortest step, of those that replay."""
     rows = {name: row for name, row in model["rows"].items()
-            if row.get("step_ms") and name not in ("eager", *COMPILED)}
+            if row.get("step_ms")
+            and name not in ("eager", "limited", *COMPILED)}
     return min(rows, key=lambda name: (
         replayed(rows[name]) < 0.95, rows[name]["step_ms"])) if rows else None
 
@@ -229,6 +232,31 @@ def table(document: dict) -> str:
                       *failed, *refused]) + "\n"
 
 
+def memory_table(document: dict) -> str:
+    """What forecast() said before the first recording, and what graphs have
+    then, in Markdown; MiB."""
+    def mib(value) -> str:
+        return "" if value is None else f"{value / (1 << 20):.2f}"
+
+    head = ["model", "graphs", "inputs foretold", "inputs", "pools foretold",
+            "pools", "ratio", "limit", "bits"]
+    lines = [head, ["---"] * len(head)]
+    for name, model in document["models"].items():
+        for row, found in model["rows"].items():
+            has = found.get("memory")
+            if has is None:
+                continue
+            told = has["foretold_pools"]
+            lines.append([
+                name, f"{row}, {100 * replayed(found):.0f} %",
+                mib(has["foretold_inputs"]), mib(has["inputs"]), mib(told),
+                mib(has["pools"]),
+                f"{told / has['pools']:.2f}" if told and has["pools"] else "",
+                mib(has["limit"] or None),
+                {True: "equal", False: "other"}.get(found.get("equal"), "")])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
 def merged(files: list) -> dict:
     document: dict = {"bench": "models", "models": {}}
     for file in files:
@@ -252,6 +280,8 @@ def parse(arguments):
     add("files", nargs="*", type=Path, metavar="OUT.json")
     add("--list", action="store_true", help="the models, and what they need")
     add("--table", action="store_true", help="of files, in Markdown")
+    add("--memory", action="store_true",
+        help="of files, what was foretold and what graphs have, in Markdown")
     add("--picture", action="store_true", help="of files, as SVG")
     add("--models", default="", help="names; all that can be imported")
     add("--rows", default=",".join(ROWS), help="of " + ", ".join(ALL))
@@ -275,7 +305,10 @@ def parse(arguments):
         parser.error("--first has to be at least 5")
     if not o.list and not o.files:
         parser.error("name a file for the results")
-    if not o.list and not o.table and not o.picture:
+    if "limited" in o.rows and "layer" not in o.rows:
+        parser.error("--rows has limited, which needs layer")
+    o.rows.sort(key=ALL.index)
+    if not (o.list or o.table or o.memory or o.picture):
         if len(o.files) > 1:
             parser.error("name one file for the results")
         o.out = o.files[0]
@@ -317,12 +350,14 @@ def main(arguments=None) -> int:
             there = importlib.util.find_spec(library) is not None
             print(f"{name:14} {library}{'' if there else ', not installed'}")
         return 0
-    if o.table or o.picture:
+    if o.table or o.memory or o.picture:
         document = merged(o.files)
         if o.picture:
             import drawing
 
             sys.stdout.write(drawing.picture(document))
+        elif o.memory:
+            sys.stdout.write(memory_table(document))
         else:
             sys.stdout.write(table(document))
         return 0

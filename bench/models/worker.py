@@ -26,7 +26,9 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 # What attach() or torch.compile() gets.
 GRAPHS = {"layer": {"granularity": "layer"}, "chunk": {"granularity": "chunk"},
-          "part": {"granularity": "part"}, "auto": {"scope": "auto"}}
+          "part": {"granularity": "part"}, "auto": {"scope": "auto"},
+          "limited": {"granularity": "layer"}}
+LIMIT = "GRAPHHOOKS_MEMORY_LIMIT"
 COMPILED = {"compile": {}, "reduce-overhead": {"mode": "reduce-overhead"}}
 NEAR = 1.5  # of the median step: one that is not slower is ready
 RAN = re.compile(r"graphs ran (\d+) of (\d+) calls")
@@ -69,6 +71,7 @@ class Row:
 
         self.torch, self.kind, self.o = torch, kind, o
         self.attached = None
+        self.told: dict = {}  # by forecast(), before anything is recorded
         self.step = 0
         self.losses: list = []
         gc.collect()
@@ -101,6 +104,8 @@ class Row:
             self.one()
             torch.cuda.synchronize()
             self.ends.append(time.perf_counter() - start)
+            if self.attached and not self.attached.stats()["recordings"]:
+                self.told = self.attached.forecast()
         self.bits = sum_of(self.model, torch)
         self.kept = torch.stack(self.losses).float().tolist()
 
@@ -154,8 +159,17 @@ class Row:
                 ran=now[0] - ran[0], calls=now[1] - ran[1],
                 recordings=stats["recordings"], refused=stats["refused"],
                 eager_calls=stats["eager_calls"],
-                explain=self.attached.explain())
+                explain=self.attached.explain(), memory=self.memory())
         return found
+
+    def memory(self) -> dict:
+        """Bytes of graphs, with what was foretold of them."""
+        has = self.attached.memory()
+        return {"inputs": has["slot_bytes"] + has["bank_bytes"],
+                "pools": has["pool_bytes"],
+                "foretold_inputs": self.told.get("input_bytes"),
+                "foretold_pools": self.told.get("pool_bytes"),
+                "limit": int(os.environ.get(LIMIT, "0"))}
 
     def ready(self, step: float) -> float:
         """Seconds until the first step after which none takes longer than a
@@ -246,9 +260,13 @@ def main() -> int:
     print("ready", flush=True)
     sys.stdin.readline()
     for i, kind in enumerate(o.rows):
+        if kind == "limited":  # to half of what graphs of layers have
+            whole = document["rows"]["layer"].get("memory", {"inputs": 0})
+            os.environ[LIMIT] = str(max(1, whole["inputs"] // 2))
         if i:
             row = prepared(torch, kind, o)
         document["rows"][kind] = measured(row, o)
+        os.environ.pop(LIMIT, None)
         document["any_order"] = \
             torch.is_deterministic_algorithms_warn_only_enabled()
         row = None

@@ -66,6 +66,19 @@ def test_rows_are_held_against_eager(bench, files, capsys):
         "- moe, layer: layers.0 runs eagerly: it waits"]
 
 
+def test_memory_is_held_against_what_was_foretold(bench, tmp_path, capsys):
+    models = bench("models")
+    file = tmp_path / "x.json"
+    has = {"inputs": 1 << 20, "pools": 4 << 20, "limit": 1 << 20,
+           "foretold_inputs": 2 << 20, "foretold_pools": 3 << 20}
+    file.write_text(json.dumps({"models": {"llama": model(
+        limited=graphs(6.0, ran=50, memory=has))}}))
+    assert models.main(["--memory", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| llama | limited, 50 % | 2.00 | 1.00 | 3.00 | 4.00 | 0.75 | 1.00 "
+        "| equal |"]
+
+
 def test_the_best_row_is_one_that_replays(bench):
     models = bench("models")
     found = model(layer=graphs(5.0), chunk=graphs(4.0, ran=90))
@@ -88,6 +101,7 @@ def test_the_picture_has_a_bar_for_each_row(bench, files, capsys):
 @pytest.mark.parametrize("arguments, said", [
     (["x.json", "--rows", "eager,fast"], "--rows has fast"),
     (["x.json", "--first", "3"], "--first has to be at least 5"),
+    (["x.json", "--rows", "eager,limited"], "limited, which needs layer"),
     ([], "name a file"), (["x.json", "y.json"], "name one file"),
 ])
 def test_a_bad_option_is_named(bench, capsys, arguments, said):
