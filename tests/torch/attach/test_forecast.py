@@ -10,7 +10,8 @@ import weakref
 
 import pytest
 from graphhooks.torch.base import memory
-from models import COUNTS, GRAINS, LAYERS, WHOLE, Block, Model, torch
+from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Model, differing,
+                    torch)
 
 import graphhooks
 
@@ -205,6 +206,21 @@ def test_a_limit_that_is_enough_is_not_warned_of(runs, capfd, missing,
     runs(grain="layer").steps([2, 2])
     said = f"would take {limit + missing} bytes" in capfd.readouterr().err
     assert said == bool(missing)
+
+
+def test_a_layer_whose_backward_does_not_fit_is_eager_as_a_whole(
+        runs, monkeypatch):
+    """Else each pass would run its modules once more."""
+    run = runs(grain="layer")
+    most = told(run, 1, 1)["input_bytes"] // 2
+    eager = runs(grain=None).steps([1] * 6).state()
+    monkeypatch.setenv("GRAPHHOOKS_MEMORY_LIMIT", str(most))
+    run = runs(grain="layer").steps([1] * 6)
+    assert differing(eager, run.state()) == []
+    refused = run.attached.stats()["refused"]
+    assert refused and all("MEMORY_LIMIT" in why for why in refused.values())
+    has = run.attached.memory()
+    assert has["slot_bytes"] + has["bank_bytes"] <= most
 
 
 def test_when_there_is_nothing_to_foretell(runs):

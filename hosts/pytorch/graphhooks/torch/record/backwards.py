@@ -141,7 +141,12 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
         action = segment.enter(1, grads, microbatch, found.flight[0],
                                _abi.GH_PASS_PREPARE)
     if action != _abi.GH_ACTION_RECORD:
+        reason = segment.decision.reason
         owner.cancel(None)
+        if reason == _abi.GH_REASON_DEVICE and owner.ranks.size == 1:
+            # Each pass would run the forward's graph, and its modules again.
+            segment.refuse("its backward gets no graph, as the log says; if "
+                           "that is for GRAPHHOOKS_MEMORY_LIMIT, raise it")
         return None
     inputs = static(segment, grads)
 
