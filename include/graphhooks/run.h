@@ -66,8 +66,9 @@ typedef gh_status gh_issue_fn(void *user, gh_pass *pass,
  * @param         user      handed to it
  * @param[in,out] decision  struct_size says how much is written.  `issue` sees
  *                          it; after GH_OK it says what was done, and
- *                          after a failure it is as it was.  With GH_ACTION_REPLAYED the
- *                          results are where its outputs say
+ *                          after a failure it is as it was.  With
+ *                          GH_ACTION_REPLAYED the results are where its
+ *                          outputs say
  *
  * @return GH_OK; a negative status of gh_layer_enter(), gh_layer_exit() or
  *         `issue`; GH_ERR_INVALID where an argument is NULL, or

@@ -95,8 +95,9 @@ typedef struct gh_stash_desc {
  *
  * @return GH_OK; GH_ERR_CONFIG for a bad option; GH_ERR_RANKS when a rank does
  *         not come within GRAPHHOOKS_TIMEOUT or has failed; GH_ERR_STATE in a
- *         capture as of gh_stash_add(); GH_ERR_NOT_FOUND; GH_ERR_NO_DRIVER; GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID or
- *         GH_ERR_ABI for a bad description.
+ *         capture as of gh_stash_add(); GH_ERR_NOT_FOUND; GH_ERR_NO_DRIVER;
+ *         GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID or GH_ERR_ABI for a
+ *         bad description.
  * Blocks: until all ranks have called it.  Allocates the pages.  Since: 1.0.
  */
 GH_API gh_status gh_stash_create(const gh_stash_desc *desc, gh_stash **stash_p,
