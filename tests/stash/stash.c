@@ -490,14 +490,20 @@ static void op_is(struct rank *r, gh_stash *stash, const gh_stash_op *op,
     says(r, strstr(err.text, words) != NULL, "the text has \"%s\"", words);
 }
 
+/* Of entry 0 and one tensor. */
+static gh_stash_op op_of(struct rank *r, const gh_stash_tensor *tensor)
+{
+    return (gh_stash_op){ .struct_size = sizeof(gh_stash_op),
+                          .n_tensors = 1,
+                          .tensors = tensor,
+                          .stream = r->stream };
+}
+
 static void test_ops(struct rank *r)
 {
     gh_stash *stash = stash_of(r, 4);
     gh_stash_tensor tensor = { address(r->send), 64 };
-    gh_stash_op op = { .struct_size = sizeof(op),
-                       .n_tensors = 1,
-                       .tensors = &tensor,
-                       .stream = r->stream };
+    gh_stash_op op = op_of(r, &tensor);
     gh_error err = { "" };
     uint32_t entry, again;
 
@@ -535,10 +541,7 @@ static void test_count_has_an_address(struct rank *r)
 {
     gh_stash *stash = stash_of(r, 4);
     gh_stash_tensor tensor = { address(r->send), 64 };
-    gh_stash_op op = { .struct_size = sizeof(op),
-                       .n_tensors = 1,
-                       .tensors = &tensor,
-                       .stream = r->stream };
+    gh_stash_op op = op_of(r, &tensor);
     gh_error err = { "" };
     uint32_t entry;
 
