@@ -39,6 +39,8 @@ _SPELLED = (
     (re.compile(r"\bgh_offload_desc\.names\b"), "offload_names"),
     (re.compile(r"\bgh_model_desc\.(\w+)"), r"\1"),
     (re.compile(r"\bgh_model_add_layer\b"), "add_layer"),
+    (re.compile(r"^gh_\w+: the session is suspended: "),
+     "the graphs are suspended: "),  # who calls a module calls none of C's
     (re.compile(r"\bgh_session_resume\b"), "resume()"),
     (re.compile(r"`graphhooks env`"), "`python -m graphhooks env`"),
 )

@@ -216,6 +216,23 @@ def test_a_suspended_training_goes_on_when_it_is_resumed(runs):
             call()
 
 
+def test_who_evaluates_suspended_graphs_reads_no_name_of_c(runs):
+    run = runs(grain="layer", suspends=True, eval=True).steps(COUNTS)
+    for _ in range(3):
+        with torch.no_grad():
+            run.loss()
+    run.attached.suspend()
+    for grad in torch.no_grad(), torch.enable_grad():
+        with grad, pytest.raises(
+                graphhooks.Error,
+                match=r"^the graphs are suspended: call resume\(\) first$"):
+            run.loss()
+    run.attached.resume()
+    with torch.no_grad():
+        run.loss()
+    run.steps(COUNTS)
+
+
 def test_the_bytes_are_given_back(runs):
     run = runs(grain="chunk", suspends=True).steps(COUNTS)
     before = run.attached.memory()
