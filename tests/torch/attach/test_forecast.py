@@ -10,10 +10,11 @@ import weakref
 
 import pytest
 from graphhooks.torch.base import memory
-from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Model, differing,
-                    torch)
+from models import COUNTS, GRAINS, LAYERS, WHOLE, Block, Model, differing, torch
 
 import graphhooks
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
 
 class Masked(Model):
@@ -99,20 +100,54 @@ def test_inputs_are_foretold_to_the_byte(runs, kind, grain, in_flight, count):
     assert run.attached.forecast()["input_bytes"] == found["input_bytes"]
 
 
-@pytest.mark.parametrize("grain", WHOLE)
-def test_of_two_shapes_the_larger_counts(runs, grain):
-    run = runs(grain=grain)
-    for length in 32, 16:
-        run.loss(length=length).backward()
+def of_lengths(run, lengths, in_flight: int) -> None:
+    """A step: first in, first out."""
+    waiting: list = []
+    run.zero()
+    for length in lengths:
+        waiting.append(run.loss(length=length))
+        if len(waiting) == in_flight:
+            waiting.pop(0).backward()
+    for loss in waiting:
+        loss.backward()
     run.optimizer.step()
+
+
+@GRAIN
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("lengths, grows", [
+    ((32, 16), False), ((16, 32), True), ((16, 32, 24), True),
+    ((24, 16, 32), True), ((8, 16, 24, 32), True)], ids=str)
+def test_shapes_share_blocks_in_the_order_in_which_they_come(
+        runs, monkeypatch, grain, lengths, grows, in_flight):
+    """A larger one that comes later finds no block of its size."""
+    lengths = [n for n in lengths for _ in range(in_flight)]
+    run = runs(grain=grain)
+    of_lengths(run, lengths, in_flight)
     found = run.attached.forecast()
     for _ in range(4):
-        for length in 32, 16:
-            run.loss(length=length).backward()
-        run.optimizer.step()
+        of_lengths(run, lengths, in_flight)
     has = run.attached.memory()
-    assert run.attached.stats()["banks"] and has["bank_bytes"] == 0
-    assert found["input_bytes"] == has["slot_bytes"] > 0
+    assert found["slots"] == in_flight
+    assert found["input_bytes"] == has["slot_bytes"] + has["bank_bytes"]
+    assert (has["bank_bytes"] > 0) == grows
+    monkeypatch.setenv("GRAPHHOOKS_MEMORY_LIMIT", str(found["input_bytes"]))
+    run = runs(grain=grain)
+    for _ in range(4):
+        of_lengths(run, lengths, in_flight)
+    assert run.attached.stats()["refused"] == {}
+    assert "device" not in run.attached.stats()["eager_calls"]
+
+
+def test_each_slot_is_counted_with_all_shapes(runs):
+    """Also with those that have come to others alone."""
+    run = runs(grain="layer")
+    of_lengths(run, (32, 16), 2)
+    found = run.attached.forecast()
+    for lengths in ((32, 16), (16, 32)) * 3:
+        of_lengths(run, lengths, 2)
+    has = run.attached.memory()
+    assert found["input_bytes"] == has["slot_bytes"] + has["bank_bytes"]
 
 
 def test_max_slots_bounds_it(runs):
@@ -221,6 +256,28 @@ def test_a_layer_whose_backward_does_not_fit_is_eager_as_a_whole(
     assert refused and all("MEMORY_LIMIT" in why for why in refused.values())
     has = run.attached.memory()
     assert has["slot_bytes"] + has["bank_bytes"] <= most
+
+
+class TwiceBack(Model):
+    """A second backward goes through a layer's forward, which no graph
+    serves."""
+
+    def run_layers(self, x):
+        for layer in self.layers[:2]:
+            x = layer(x)
+        x.float().sum().backward(retain_graph=True)
+        return self.layers[2](x)
+
+
+def test_layers_without_graphs_take_nothing(runs):
+    """What they return to the next is an input that it copies."""
+    run = runs(grain="layer", model=TwiceBack)
+    run.step(1)
+    found = run.attached.forecast()
+    assert [*found["segments"]] == ["layers.2"]
+    run.steps([1] * 3)
+    has = run.attached.memory()
+    assert found["input_bytes"] == has["slot_bytes"] > 0
 
 
 def test_when_there_is_nothing_to_foretell(runs):

@@ -5,7 +5,10 @@ The library is shown addresses of eager tensors, which torch uses again, and no
 backward.  So inputs are told here.  An input is none of a segment's own where
 it is what a segment before has returned; so is the gradient of an output that
 goes into one segment and nowhere else, as the next graph leaves it in place.
-With ranks that share graphs, both are.
+With ranks that share graphs, both are.  The banks of a slot share blocks of
+inputs as the library shares them: a pass takes the smallest block that is
+large enough and that its bank has not, or a new one.  So it matters which
+shape comes first: what is larger than all that is there is new.
 
 Of pools, what a pass keeps for its backward is seen, and what backwards leave
 is known.  What passes take on the way is not.
@@ -15,6 +18,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import gc
 import os
@@ -33,7 +37,8 @@ def _aligned(nbytes: int) -> int:
 class Pass:
     """The last eager one of a segment, in a bank."""
 
-    def __init__(self, signature, inputs, outputs, kept: int):
+    def __init__(self, segment, signature, inputs, outputs, kept: int):
+        self.segment = segment
         self.signature = signature
         self.inputs = [(_bytes_of(t), None) for t in inputs]
         self.result_bytes = sum(_bytes_of(t) for t in inputs
@@ -52,8 +57,14 @@ class Pass:
                 return i
         return None
 
+    @property
+    def counts(self) -> bool:
+        """It may have graphs."""
+        return self.segment.refused is None
+
     def forward_bytes(self) -> int:
-        return sum(_aligned(n) for n, maker in self.inputs if maker is None)
+        return sum(_aligned(n) for n, maker in self.inputs
+                   if maker is None or not maker.counts)
 
     def backward_bytes(self) -> int:
         return sum(_aligned(n) for (n, _), readers
@@ -63,7 +74,8 @@ class Pass:
 
 def _is_chained(readers) -> bool:
     return len(readers) == 1 and all(
-        which not in reader.signature.elsewhere for reader, which in readers)
+        reader.counts and which not in reader.signature.elsewhere
+        for reader, which in readers)
 
 
 def _bytes_of(tensor) -> int:
@@ -106,8 +118,9 @@ class Forecast:
         self._passes: dict = {}  # by bank, and segment
         self._flight: tuple = ()  # the forward at hand
         self._of_flight: list = []  # its passes so far
-        self._waiting: dict = {}  # forwards whose backward is to come
-        self._slots = 0  # the most of these
+        # Forwards whose backward is to come: their slot, and segments.
+        self._waiting: dict = {}
+        self._came: list = []  # banks by slot, as they came there first
         self._begin = 0  # bytes that were allocated before the pass
 
     def begin(self) -> None:
@@ -125,7 +138,7 @@ class Forecast:
         flight = self._owner.forward()
         if flight != self._flight:
             self._flight, self._of_flight = flight, []
-        found = Pass(signature, inputs, outputs,
+        found = Pass(segment, signature, inputs, outputs,
                      memory.allocated(self._owner.device) - self._begin
                      + _collected.nbytes)
         # Ranks that share graphs have each input in a place of its own.
@@ -141,13 +154,24 @@ class Forecast:
             found.kept = min(found.kept, known[segment].kept)
         known[segment] = found
         self._of_flight.append(found)
-        self._waiting.setdefault(flight, set()).add(segment)
-        self._slots = max(self._slots, len(self._waiting))
+        if flight not in self._waiting:
+            self._waiting[flight] = self._take_slot(signature.bank), set()
+        self._waiting[flight][1].add(segment)
         return lambda: self._went_back(flight, segment)
 
+    def _take_slot(self, bank) -> int:
+        """The lowest that is free."""
+        taken = {slot for slot, _ in self._waiting.values()}
+        slot = min({*range(len(taken) + 1)} - taken)
+        if slot == len(self._came):
+            self._came.append([])
+        if bank not in self._came[slot]:
+            self._came[slot].append(bank)
+        return slot
+
     def _went_back(self, flight: tuple, segment) -> None:
-        waiting = self._waiting.get(flight)
-        if waiting is not None:
+        if flight in self._waiting:
+            _, waiting = self._waiting[flight]
             waiting.discard(segment)
             if not waiting:
                 del self._waiting[flight]
@@ -162,26 +186,30 @@ class Forecast:
 
     def slots(self) -> int:
         most = os.environ.get(_MOST) or self._owner.options.get("max_slots")
-        return min(self._slots, int(most or 8))
+        return min(len(self._came), int(most or 8))
 
     def input_bytes(self) -> int:
-        """In all slots; the banks of one share blocks, each of which is of a
-        pass."""
+        """In all slots, of which each comes to be used by all banks."""
         self._owner.comparisons.settle()  # that say what is used elsewhere
-        found: list = []
-        for passes in self._banks():
-            blocks = sorted((n for p in passes.values() for n in (
-                p.forward_bytes(), p.backward_bytes()) if n), reverse=True)
-            found += [0] * (len(blocks) - len(found))
-            found = [max(a, b) for a, b in zip(
-                found, blocks + [0] * (len(found) - len(blocks)))]
-        return self.slots() * sum(found)
+        requests = {bank: self._requests(passes)
+                    for bank, passes in self._banks().items()}
+        return sum(_bytes_of_blocks([
+            requests[bank] for bank in dict.fromkeys((*came, *requests))])
+            for came in self._came[:self.slots()])
+
+    def _requests(self, passes) -> list:
+        """What a flight asks blocks for, in order."""
+        passes = [*passes.values()]
+        return [n for n in (*(p.forward_bytes() for p in passes),
+                            *(p.backward_bytes() for p in reversed(passes)))
+                if n]
 
     def pool_bytes(self) -> int:
         """The most that is in use at once, in each slot, when backwards have
         come so far from the last segment: what forwards keep, less what is
         free again, and what backwards leave.  Outputs stay."""
-        return self.slots() * max(map(self._peak, self._banks()), default=0)
+        return self.slots() * max(map(self._peak, self._banks().values()),
+                                  default=0)
 
     def _peak(self, passes) -> int:
         now = most = sum(p.kept for p in passes.values())
@@ -203,7 +231,7 @@ class Forecast:
         """By name, of the bank that takes the most, in one slot."""
         found = {}
         for segment in self._segments():
-            passes = [passes[segment] for passes in self._banks()
+            passes = [passes[segment] for passes in self._banks().values()
                       if segment in passes]
             found[segment.name] = {
                 "input_bytes": max(p.forward_bytes() + p.backward_bytes()
@@ -212,11 +240,25 @@ class Forecast:
                 "gradient_bytes": self.gradient_bytes(segment)}
         return found
 
-    def _banks(self) -> list:
-        """Passes by segment, of those that may have graphs."""
-        return [{s: p for s, p in passes.items() if s.refused is None}
-                for passes in self._passes.values()]
+    def _banks(self) -> dict:
+        """Passes by segment, in each."""
+        return {bank: {s: p for s, p in passes.items() if p.counts}
+                for bank, passes in self._passes.items()}
 
     def _segments(self) -> list:
-        noted = {s for passes in self._banks() for s in passes}
+        noted = {s for passes in self._banks().values() for s in passes}
         return [s for s in self._owner.segments if s in noted]
+
+
+def _bytes_of_blocks(banks) -> int:
+    """As gh_shelf_take() gives them to the banks of a slot, in their order."""
+    blocks: list = []
+    for requests in banks:
+        free = sorted(blocks)
+        for nbytes in requests:
+            which = bisect.bisect_left(free, nbytes)
+            if which < len(free):
+                del free[which]
+            else:
+                blocks.append(nbytes)
+    return sum(blocks)
