@@ -258,6 +258,20 @@ def test_a_layer_whose_backward_does_not_fit_is_eager_as_a_whole(
     assert has["slot_bytes"] + has["bank_bytes"] <= most
 
 
+def test_what_a_limit_refuses_is_foretold_still(runs, monkeypatch):
+    """As that is what the limit should be."""
+    run = runs(grain="layer")
+    found = told(run, 1, 1)
+    monkeypatch.setenv("GRAPHHOOKS_MEMORY_LIMIT",
+                       str(found["input_bytes"] // 2))
+    run = runs(grain="layer").steps([1] * 6)
+    assert len(run.attached.stats()["refused"]) == LAYERS
+    now = run.attached.forecast()
+    assert now["input_bytes"] == found["input_bytes"]
+    assert now["segments"].keys() == found["segments"].keys()
+    assert run.attached.memory()["forecast_bytes"] == found["input_bytes"]
+
+
 class TwiceBack(Model):
     """A second backward goes through a layer's forward, which no graph
     serves."""
@@ -278,6 +292,11 @@ def test_layers_without_graphs_take_nothing(runs):
     run.steps([1] * 3)
     has = run.attached.memory()
     assert found["input_bytes"] == has["slot_bytes"] > 0
+    run = runs(grain="layer", model=TwiceBack,
+               layers=["layers.0", "layers.1"])
+    run.step(1)
+    found = run.attached.forecast()
+    assert found["segments"] == {} and found["bytes"] == 0
 
 
 def test_when_there_is_nothing_to_foretell(runs):

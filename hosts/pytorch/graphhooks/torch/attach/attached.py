@@ -514,17 +514,17 @@ class Attached(Owner):
     def forecast(self) -> dict:
         """What graphs will take of the device's memory, in bytes, from the
         eager passes before the first recording; {} before any of them, and
-        after detach().  ``segments`` has it by name, in one slot:
+        after detach().  It stays what it was when graphs are there, also for
+        a layer that has lost its own since, as under a memory limit; one that
+        can have none is left out.  ``segments`` has it by name, in one slot:
         ``input_bytes`` are what is copied for a replay, ``kept_bytes`` what a
         forward keeps for its backward, ``gradient_bytes`` what graphs make
         anew.  In all ``slots``: ``input_bytes``, ``offset_bytes`` and
         ``ring_bytes`` of the library, ``pool_bytes`` of torch, and ``bytes``,
         their sum.  Pools take more by what passes need on the way."""
-        if self._last is not None:
+        if self._last is not None or not self.foreseen.is_known():
             return {}
         segments = self.foreseen.of_segments()
-        if not segments:
-            return {}
         found = {**self._foretold_by_kind(),
                  "pool_bytes": self.foreseen.pool_bytes()}
         return {"segments": segments, "slots": self.foreseen.slots(), **found,

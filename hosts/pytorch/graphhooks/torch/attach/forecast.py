@@ -59,8 +59,9 @@ class Pass:
 
     @property
     def counts(self) -> bool:
-        """It may have graphs."""
-        return self.segment.refused is None
+        """It may have graphs, or has had one: what a layer takes that found
+        no memory is what its owner has to know."""
+        return self.segment.refused is None or self.signature.serial > 0
 
     def forward_bytes(self) -> int:
         return sum(_aligned(n) for n, maker in self.inputs
@@ -183,6 +184,13 @@ class Forecast:
         self._of_flight = []
 
     # ---- what it comes to -----------------------------------------------
+
+    def is_known(self) -> bool:
+        """A pass has been noted, and not of a layer that is about to be
+        attached anew, in pieces."""
+        return any(p.counts or not (s.broken or self._owner.may_split(s))
+                   for passes in self._passes.values()
+                   for s, p in passes.items())
 
     def slots(self) -> int:
         most = os.environ.get(_MOST) or self._owner.options.get("max_slots")
