@@ -5,7 +5,8 @@ The library is shown addresses of eager tensors, which torch uses again, and no
 backward.  So inputs are told here.  An input is none of a segment's own where
 it is what a segment before has returned; so is the gradient of an output that
 goes into one segment and nowhere else, as the next graph leaves it in place.
-With ranks that share graphs, both are.  The banks of a slot share blocks of
+With ranks that share graphs, both are.  An output to which no gradient comes
+from outside has none.  The banks of a slot share blocks of
 inputs as the library shares them: a pass takes the smallest block that is
 large enough and that its bank has not, or a new one.  So it matters which
 shape comes first: what is larger than all that is there is new.
@@ -25,6 +26,7 @@ import os
 import weakref
 
 from ..base import memory, tree
+from ..grad import contributions
 
 _ALIGNMENT = 256  # of an input, as the library's
 _MOST = "GRAPHHOOKS_MAX_SLOTS"
@@ -45,7 +47,16 @@ class Pass:
                                 if t.requires_grad)
         self.outputs = [(_bytes_of(t), weakref.ref(t)) for t in outputs]
         self.readers = [[] for _ in outputs]  # (pass, which of its inputs)
+        # To which gradients come: before it is seen, to all that may have one.
+        self.wanted = {i for i, t in enumerate(outputs)
+                       if t.grad_fn is not None}
+        self.has_gone_back = False
         self.kept = kept
+
+    def go_back(self) -> None:
+        if not self.has_gone_back:
+            self.has_gone_back = True
+            self.wanted.clear()
 
     def find(self, tensor) -> int | None:
         """Which of the outputs it is."""
@@ -68,9 +79,8 @@ class Pass:
                    if maker is None or not maker.counts)
 
     def backward_bytes(self) -> int:
-        return sum(_aligned(n) for (n, _), readers
-                   in zip(self.outputs, self.readers)
-                   if not _is_chained(readers))
+        return sum(_aligned(self.outputs[i][0]) for i in self.wanted
+                   if not _is_chained(self.readers[i]))
 
 
 def _is_chained(readers) -> bool:
@@ -129,13 +139,16 @@ class Forecast:
         _collected.listen(self._owner.device)
         self._begin = memory.allocated(self._owner.device)
 
-    def note(self, segment, signature, inputs, result):
-        """Such a pass has run; what is to be called when its backward does."""
+    def note(self, segment, signature, inputs, results):
+        """Such a pass has run, with these results of its modules; what is to
+        be called when its backward does."""
         _collected.stop()
         outputs: list = []
         with contextlib.suppress(tree.Unfit):
-            tree.gather(result, outputs, [])
-        outputs = [t for t in outputs if t.grad_fn is not None]
+            tree.gather(results, outputs, [])
+        given = {*map(id, inputs)}  # which may come out as they are
+        outputs = [t for t in {id(t): t for t in outputs}.values()
+                   if id(t) not in given]
         flight = self._owner.forward()
         if flight != self._flight:
             self._flight, self._of_flight = flight, []
@@ -158,7 +171,18 @@ class Forecast:
         if flight not in self._waiting:
             self._waiting[flight] = self._take_slot(signature.bank), set()
         self._waiting[flight][1].add(segment)
-        return lambda: self._went_back(flight, segment)
+
+        def went_back() -> None:
+            found.go_back()
+            self._went_back(flight, segment)
+
+        def is_wanted(i: int) -> None:
+            went_back()
+            found.wanted.add(i)
+
+        contributions.watch_outputs(outputs, is_wanted,
+                                    self._owner.comparisons)
+        return went_back
 
     def _take_slot(self, bank) -> int:
         """The lowest that is free."""

@@ -176,6 +176,29 @@ def watch(inputs, uses_here, tell, comparisons: Comparisons) -> None:
                    comparisons)
 
 
+def watch_outputs(outputs, tell, comparisons: Comparisons) -> None:
+    """tell(i) when a gradient comes to one from elsewhere than from others of
+    them that are made from it."""
+    known = {i: t for i, t in enumerate(outputs) if t.grad_fn is not None}
+    for (i, output), edges in zip(known.items(), uses(
+            known.values(), known.values())):
+        output.grad_fn.register_prehook(_seen_by(
+            output.output_nr, Contributions(edges), lambda i=i: tell(i),
+            comparisons))
+
+
+def _seen_by(number: int, ours: Contributions, tell, comparisons):
+    def look(grads):
+        ours.remove()
+        total, found = grads[number], ours.take()
+        if total is not None and not found:
+            tell()
+        elif total is not None:
+            _compare(total, found, tell, comparisons)
+
+    return look
+
+
 def _watch(tensor, ours: Contributions, tell, comparisons) -> None:
     """By a hook of the tensor, as that of a node is not called when its
     gradient is what autograd.grad() is asked for."""

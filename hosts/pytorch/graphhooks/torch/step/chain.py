@@ -192,7 +192,7 @@ class Chain:
         outputs = [t for t in outputs if t.grad_fn is not None]
         inputs, parameters = self._tensors, segment.parameters.all
         went_back = segment.owner.foreseen.note(segment, signature, inputs,
-                                                self._results[-1])
+                                                self._results)
         shares = segment.parameters.shares
         uses = contributions.uses(outputs, [*inputs, *parameters],
                                   self._nodes, shares.nodes)
