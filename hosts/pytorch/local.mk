@@ -66,6 +66,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/torch/attach/disabled.py \
 	hosts/pytorch/graphhooks/torch/attach/optimizers.py \
 	hosts/pytorch/graphhooks/torch/attach/pieces.py \
+	hosts/pytorch/graphhooks/torch/attach/room.py \
 	hosts/pytorch/graphhooks/torch/attach/sessions.py \
 	hosts/pytorch/graphhooks/torch/attach/stack.py \
 	hosts/pytorch/graphhooks/torch/attach/shared_parameters.py \

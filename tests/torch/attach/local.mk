@@ -46,6 +46,7 @@ EXTRA_DIST += \
 	tests/torch/attach/test_kept.py \
 	tests/torch/attach/test_landing.py \
 	tests/torch/attach/test_library.py \
+	tests/torch/attach/test_limit.py \
 	tests/torch/attach/test_measured.py \
 	tests/torch/attach/test_memory.py \
 	tests/torch/attach/test_modes.py \

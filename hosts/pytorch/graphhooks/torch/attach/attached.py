@@ -49,6 +49,7 @@ from .body import Body
 from .caches import Caches
 from .forecast import Forecast
 from .optimizers import Optimizers
+from .room import Room
 from .shared_parameters import Uses
 
 log = logging.getLogger("graphhooks")
@@ -142,6 +143,7 @@ class Attached(Owner):
         self.microbatch = 0  # of the step, the one at hand
         self.way = Way()  # to the calls of its forward
         self.foreseen = Forecast(self)
+        self.room = Room(self)
         self.comparisons = Comparisons()  # of gradients
         # Of autograd, in which graphs went back; the last ones.
         self.passes: collections.deque = collections.deque(maxlen=32)
@@ -184,7 +186,8 @@ class Attached(Owner):
         self.take(open_session(
             environment, host_services(**self.captures.services(self._flight),
                                        lost=self.lost), options))
-        self.session.foretold = self._foretold
+        self.session.foretold = self.foretold
+        self.session.is_narrowed = self.room.has_spoken
         try:
             self.offload = marks.of(self, words)
             planned = self.session.segments()
@@ -438,6 +441,7 @@ class Attached(Owner):
             return
         if not self.session.handle:
             return
+        self.room.choose()
         self.things.is_due = True
         self.notices.flush()
         self.session.explained = sum(s.refused is not None
@@ -507,7 +511,7 @@ class Attached(Owner):
             return {}
         pools = self.captures.pool_bytes()
         return {**self.session.memory_stats(),
-                "forecast_bytes": self._foretold(), "pools": pools,
+                "forecast_bytes": self.foretold(), "pools": pools,
                 "pool_bytes": 0 if self.suspension.is_now
                 else sum(pools.values()), **self.suspension.stats()}
 
@@ -538,7 +542,7 @@ class Attached(Owner):
                 "offset_bytes": self.session.memory_stats()["offset_bytes"],
                 "ring_bytes": rings}
 
-    def _foretold(self) -> int:
+    def foretold(self) -> int:
         """Of the library's memory."""
         return sum(self._foretold_by_kind().values())
 

@@ -70,22 +70,28 @@ class Pass:
 
     @property
     def counts(self) -> bool:
-        """It may have graphs, or has had one: what a layer takes that found
-        no memory is what its owner has to know."""
-        return self.segment.refused is None or self.signature.serial > 0
+        """It may have graphs, or has had one, or would have one: what a layer
+        takes that found no memory is what its owner has to know."""
+        segment = self.segment
+        return segment.refused is None or self.signature.serial > 0 \
+            or segment in segment.owner.room.left_out
 
-    def forward_bytes(self) -> int:
+    def forward_bytes(self, has_graph) -> int:
         return sum(_aligned(n) for n, maker in self.inputs
-                   if maker is None or not maker.counts)
+                   if maker is None or not has_graph(maker))
 
-    def backward_bytes(self) -> int:
+    def backward_bytes(self, has_graph) -> int:
         return sum(_aligned(self.outputs[i][0]) for i in self.wanted
-                   if not _is_chained(self.readers[i]))
+                   if not _is_chained(self.readers[i], has_graph))
 
 
-def _is_chained(readers) -> bool:
+def _counts(found: Pass) -> bool:
+    return found.counts
+
+
+def _is_chained(readers, has_graph) -> bool:
     return len(readers) == 1 and all(
-        reader.counts and which not in reader.signature.elsewhere
+        has_graph(reader) and which not in reader.signature.elsewhere
         for reader, which in readers)
 
 
@@ -220,21 +226,22 @@ class Forecast:
         most = os.environ.get(_MOST) or self._owner.options.get("max_slots")
         return min(len(self._came), int(most or 8))
 
-    def input_bytes(self) -> int:
-        """In all slots, of which each comes to be used by all banks."""
+    def input_bytes(self, slots=None, has_graph=_counts) -> int:
+        """In all slots, or the first ones, of which each comes to be used by
+        all banks; with graphs of all, or of some."""
         self._owner.comparisons.settle()  # that say what is used elsewhere
-        requests = {bank: self._requests(passes)
+        requests = {bank: self._requests(passes.values(), has_graph)
                     for bank, passes in self._banks().items()}
         return sum(_bytes_of_blocks([
             requests[bank] for bank in dict.fromkeys((*came, *requests))])
-            for came in self._came[:self.slots()])
+            for came in self._came[:self.slots() if slots is None else slots])
 
-    def _requests(self, passes) -> list:
+    def _requests(self, passes, has_graph) -> list:
         """What a flight asks blocks for, in order."""
-        passes = [*passes.values()]
-        return [n for n in (*(p.forward_bytes() for p in passes),
-                            *(p.backward_bytes() for p in reversed(passes)))
-                if n]
+        passes = [*filter(has_graph, passes)]
+        return [n for n in (
+            *(p.forward_bytes(has_graph) for p in passes),
+            *(p.backward_bytes(has_graph) for p in reversed(passes))) if n]
 
     def pool_bytes(self) -> int:
         """The most that is in use at once, in each slot, when backwards have
@@ -245,7 +252,7 @@ class Forecast:
 
     def _peak(self, passes) -> int:
         now = most = sum(p.kept for p in passes.values())
-        for segment in reversed([s for s in self._segments() if s in passes]):
+        for segment in reversed([s for s in self.segments() if s in passes]):
             found = passes[segment]
             now += found.result_bytes + self.gradient_bytes(segment)
             most = max(most, now)
@@ -262,12 +269,13 @@ class Forecast:
     def of_segments(self) -> dict:
         """By name, of the bank that takes the most, in one slot."""
         found = {}
-        for segment in self._segments():
+        for segment in self.segments():
             passes = [passes[segment] for passes in self._banks().values()
                       if segment in passes]
             found[segment.name] = {
-                "input_bytes": max(p.forward_bytes() + p.backward_bytes()
-                                   for p in passes),
+                "input_bytes": max(
+                    p.forward_bytes(_counts) + p.backward_bytes(_counts)
+                    for p in passes),
                 "kept_bytes": max(p.kept for p in passes),
                 "gradient_bytes": self.gradient_bytes(segment)}
         return found
@@ -277,7 +285,8 @@ class Forecast:
         return {bank: {s: p for s, p in passes.items() if p.counts}
                 for bank, passes in self._passes.items()}
 
-    def _segments(self) -> list:
+    def segments(self) -> list:
+        """Of which that is."""
         noted = {s for passes in self._banks().values() for s in passes}
         return [s for s in self._owner.segments if s in noted]
 

@@ -167,6 +167,11 @@ def allocated(device: int) -> int:
     return torch.cuda.memory_allocated(device)
 
 
+def total(device: int) -> int:
+    """What the device has."""
+    return torch.cuda.mem_get_info(device)[1]
+
+
 def spare(device: int) -> int:
     """Bytes that nobody has had so far, and that the most which tensors have
     taken at once does not need; less a margin for what does not fit

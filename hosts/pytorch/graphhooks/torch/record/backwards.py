@@ -33,6 +33,9 @@ from .instance import Backward, Instance
 from .outputs import counting_work
 from .recording import capture, closing, prepared, static, undisturbed
 
+_NO_MEMORY = "the driver has no graph for its backward, or no memory, as the " \
+    "log says; where that is for GRAPHHOOKS_MEMORY_LIMIT, raise it"
+
 
 def begin(segment, instance: Instance, microbatch: int, grads):
     """The first of an instance."""
@@ -63,12 +66,14 @@ def begin(segment, instance: Instance, microbatch: int, grads):
         with counting_work(segment, instance):
             _record(segment, instance, microbatch, given)
             if _is_recorded(segment, instance):
-                instance.inputs = instance.leaves = instance.uses = ()
-                instance.live = None
+                _let_go(instance)
     else:
         segment.decline_backward(instance, microbatch)
     if not _is_recorded(segment, instance):
         results = _eagerly(segment, instance, microbatch, given, twin)
+        if owner.room.is_closed(instance):
+            _let_go(instance)
+            instance.before, instance.given, instance.groups = None, (), ()
         segment.look_unfinished()
         return results
     instance.before, instance.given = None, ()
@@ -80,11 +85,18 @@ def begin(segment, instance: Instance, microbatch: int, grads):
 
 def is_wanted(segment, instance: Instance) -> bool:
     """A graph of it."""
-    return segment.refused is None and instance.signature.refused is None
+    return segment.refused is None and instance.signature.refused is None \
+        and not segment.owner.room.is_closed(instance)
 
 
 def _is_recorded(segment, instance: Instance) -> bool:
     return is_wanted(segment, instance) and instance.backward is not None
+
+
+def _let_go(instance: Instance) -> None:
+    """Of what nothing is recorded from any more."""
+    instance.inputs = instance.leaves = instance.uses = ()
+    instance.live = None
 
 
 def _leave_out(segment, signature) -> None:
@@ -143,10 +155,10 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
     if action != _abi.GH_ACTION_RECORD:
         reason = segment.decision.reason
         owner.cancel(None)
-        if reason == _abi.GH_REASON_DEVICE and owner.ranks.size == 1:
+        if reason == _abi.GH_REASON_DEVICE and owner.ranks.size == 1 \
+                and not owner.room.close(instance):
             # Each pass would run the forward's graph, and its modules again.
-            segment.refuse("its backward gets no graph, as the log says; if "
-                           "that is for GRAPHHOOKS_MEMORY_LIMIT, raise it")
+            segment.give_up(instance.signature, _NO_MEMORY)
         return None
     inputs = static(segment, grads)
 

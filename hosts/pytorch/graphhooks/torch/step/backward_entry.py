@@ -177,6 +177,9 @@ class WayBack(Called):
                                                   grads)
             if instance.live is not None:
                 return backwards.begin(self, instance, microbatch, grads)
+            if instance.backward is None:  # a slot that is closed
+                raise Unserved(self.name, "there was no memory for the graph "
+                               "of its backward", True)
             return self._replay_back(instance, microbatch, grads)
         except Unserved as why:
             return instead.run(self, instance.origin, instance, microbatch,

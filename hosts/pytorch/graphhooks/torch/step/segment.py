@@ -391,6 +391,9 @@ class Segment(WayBack):
         if not owner.flights.may_follow(self, microbatch, bank.number):
             owner.count("order")
             return site.run(*args, **kwargs)
+        if owner.room.is_limited \
+                and not owner.room.may_run(self, bank.number):
+            return site.run(*args, **kwargs)
         if not owner.outputs.may_run(self):
             return site.run(*args, **kwargs)
         if signature.serial:
