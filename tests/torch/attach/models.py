@@ -108,6 +108,27 @@ class Normed(Block):
         return super().forward(self.norm(x.transpose(1, 2)).transpose(1, 2))
 
 
+class Counted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.layer.backwards += 1  # which no replay would
+        return grad, None
+
+
+class Refused(Block):
+    """Its forward gets a graph, and its backward cannot."""
+
+    backwards = 0
+
+    def forward(self, x):
+        return Counted.apply(super().forward(x), self)
+
+
 class Model(nn.Module):
     """run_layers() is what tests override."""
 

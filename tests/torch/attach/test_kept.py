@@ -10,7 +10,7 @@ import itertools
 import types
 
 import pytest
-from models import COUNTS, WHOLE, Block, Model, torch
+from models import COUNTS, WHOLE, Block, Model, Refused, torch
 
 from graphhooks.torch.grad.gradient_buffers import Home
 
@@ -227,6 +227,59 @@ def test_what_is_kept_of_a_pass_that_verify_has_put_right(pair, grain):
 
     pair(train, grain=grain, model=keeping("detached"), make=Read,
          verify="always", refused="", eager=None)
+
+
+def with_refused(of, layer, which):
+    """That layer is one that is refused."""
+    class Own(keeping(of, layer)):
+        def __init__(self, make) -> None:
+            super().__init__(make)
+            self.layers[which] = Refused(0.1)
+
+    return Own
+
+
+@pytest.mark.parametrize("of", ["it", "a view", "detached"])
+@pytest.mark.parametrize("layer, which", [(0, 0), (1, 1), (-1, -1), (0, 1),
+                                          (1, 0)])
+@pytest.mark.parametrize("how", [
+    {"counts": [1] * 6}, {"counts": [3] * 4, "in_flight": 2},
+    {"counts": [2] * 5, "most": 3},
+    {"counts": [2] * 6, "lengths": (32, 16)}], ids=str)
+def test_a_layer_that_is_refused_keeps_no_other_from_its_graphs(
+        pair, of, layer, which, how):
+    """Who has its outputs has them alone, and they stay as they are."""
+    run = pair(keeps_outputs(**how), model=with_refused(of, layer, which),
+               make=lambda: Block(0.1), verify="off", eager=None,
+               refused="changes an attribute")
+    stats = run.attached.stats()
+    assert len(stats["refused"]) == 1 and stats["replays"] > 0
+    if "lengths" not in how:  # of which none can be moved
+        assert "kept" not in stats["eager_calls"]
+    assert next(iter(stats["refused"])) + " returns" not in \
+        run.attached.explain()
+    assert all(i.live is None for s in run.attached.segments
+               for i in s.instances.values())
+
+
+def test_a_refused_layer_whose_backward_does_not_come(pair):
+    """It is let go of when its loss is."""
+    def train(run):
+        run.model.kept.clear()
+        run.step(2, in_flight=2)
+        run.zero()
+        losses = [run.loss(), run.loss()]
+        losses.pop(0).backward()
+        run.optimizer.step()
+        losses.clear()
+        run.steps([2] * 3, in_flight=2)
+        for tensor in run.model.kept:
+            run.note(tensor, "kept")
+        run.model.kept.clear()
+
+    run = pair(train, model=with_refused("detached", 1, 1), eager=None,
+               make=lambda: Block(0.1), refused="changes an attribute")
+    assert "kept" not in run.attached.stats()["eager_calls"]
 
 
 @GRAIN

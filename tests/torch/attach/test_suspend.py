@@ -15,7 +15,8 @@ import softpool
 from graphhooks import checkpoint
 from graphhooks.torch.attach import suspension
 from graphhooks.torch.record import outputs
-from models import COUNTS, GRAINS, HAS_GPU, WHOLE, Model, on_a_gpu, torch
+from models import (COUNTS, GRAINS, HAS_GPU, WHOLE, Model, Refused, on_a_gpu,
+                    torch)
 
 import graphhooks
 
@@ -122,6 +123,16 @@ def keeps(run) -> None:
 
 def test_what_somebody_keeps(pair):
     pair(keeps, model=Deep, suspends=True, eager=None)
+
+
+def test_what_somebody_keeps_of_a_refused_layer(pair):
+    class Own(Deep):
+        def __init__(self, make):
+            super().__init__(make)
+            self.layers[1] = Refused()
+
+    pair(keeps, model=Own, suspends=True, eager=None,
+         refused="changes an attribute")
 
 
 @pytest.mark.parametrize("grain", WHOLE)

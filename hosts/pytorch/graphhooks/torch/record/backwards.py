@@ -66,20 +66,17 @@ def begin(segment, instance: Instance, microbatch: int, grads):
         with counting_work(segment, instance):
             _record(segment, instance, microbatch, given)
             if _is_recorded(segment, instance):
-                _let_go(instance)
+                instance.end_recording()
     else:
         segment.decline_backward(instance, microbatch)
     if not _is_recorded(segment, instance):
         results = _eagerly(segment, instance, microbatch, given, twin)
-        if owner.room.is_closed(instance):
-            _let_go(instance)
-            instance.before, instance.given, instance.groups = None, (), ()
+        if segment.has_given_up(instance):
+            instance.let_go(segment.settings)
         segment.look_unfinished()
         return results
-    instance.before, instance.given = None, ()
-    instance.modes.forget(segment.settings)
+    instance.let_go(segment.settings)
     segment.look_unfinished()
-    instance.groups = ()
     return segment.run_back(instance, microbatch, grads)
 
 
@@ -91,12 +88,6 @@ def is_wanted(segment, instance: Instance) -> bool:
 
 def _is_recorded(segment, instance: Instance) -> bool:
     return is_wanted(segment, instance) and instance.backward is not None
-
-
-def _let_go(instance: Instance) -> None:
-    """Of what nothing is recorded from any more."""
-    instance.inputs = instance.leaves = instance.uses = ()
-    instance.live = None
 
 
 def _leave_out(segment, signature) -> None:

@@ -73,6 +73,18 @@ class Instance:
         return [t for t, _ in (*self.given, *read)
                 if t.layout is torch.strided]
 
+    def end_recording(self) -> None:
+        """Nothing more is recorded from autograd's graph."""
+        self.inputs = self.leaves = self.uses = ()
+        self.live = None
+
+    def let_go(self, settings) -> None:
+        """Of all that only a recording of its backward needs."""
+        self.end_recording()
+        self.before = None
+        self.given = self.groups = ()
+        self.modes.forget(settings)
+
     @property
     def origin(self):
         """Of the last forward, while autograd has its node: what it was given

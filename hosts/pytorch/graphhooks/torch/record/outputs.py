@@ -179,6 +179,8 @@ class Outputs:
         if is_under_way(instance, self.owner.steps) \
                 or split is not None and split.waits_for(instance):
             return True  # the pass is not over, and no graph comes there
+        if instance.live is not None and segment.has_given_up(instance):
+            instance.let_go(segment.settings)
         if instance.live is not None:  # whose backward reads what is there
             return self.owner.ranks.size > 1 or not self._is_kept(instance)
         segment.copies = found = True
@@ -206,7 +208,8 @@ class Outputs:
 
     def lines(self) -> list:
         """For explain()."""
-        names = [s.name for s in self.owner.segments if s.copies]
+        names = [s.name for s in self.owner.segments
+                 if s.copies and s.refused is None]
         return [f"{', '.join(names)} returns copies of what its graph leaves, "
                 "as somebody has kept an output until the next pass"] \
             if names else []

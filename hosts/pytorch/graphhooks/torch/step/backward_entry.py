@@ -288,6 +288,12 @@ class WayBack(Called):
             instance.live is not None and instance.signature.refused is None
             for instance in self.instances.values())
 
+    def has_given_up(self, instance) -> bool:
+        """Its backward is never recorded."""
+        return self.refused is not None and not self.is_heard \
+            or instance.signature.refused is not None \
+            or self.owner.room.is_closed(instance)
+
     def must_run_again(self, instance) -> bool:
         """For an eager backward: autograd's graph of the recording may be
         gone, or is wanted for a recording that is still to come."""
