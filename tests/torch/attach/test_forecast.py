@@ -183,6 +183,17 @@ def test_shapes_share_blocks_in_the_order_in_which_they_come(
     assert "device" not in run.attached.stats()["eager_calls"]
 
 
+@pytest.mark.parametrize("lengths, of", [
+    ((16, 32), (32,)), ((32, 16), (32,)), ((8, 16, 24), (16, 24))], ids=str)
+def test_of_more_shapes_than_have_graphs_one_gives_way(runs, lengths, of):
+    found = []
+    for some in lengths, of:
+        run = runs(grain="layer", max_banks=len(of))
+        of_lengths(run, some, 1)
+        found.append(run.attached.forecast()["input_bytes"])
+    assert found[0] == found[1]
+
+
 def test_each_slot_is_counted_with_all_shapes(runs):
     """Also with those that have come to others alone."""
     run = runs(grain="layer")

@@ -22,6 +22,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import gc
+import operator
 import os
 import weakref
 
@@ -233,7 +234,8 @@ class Forecast:
         requests = {bank: self._requests(passes.values(), has_graph)
                     for bank, passes in self._banks().items()}
         return sum(_bytes_of_blocks([
-            requests[bank] for bank in dict.fromkeys((*came, *requests))])
+            requests[bank] for bank in dict.fromkeys((*came, *requests))],
+            self._owner.banks.most)
             for came in self._came[:self.slots() if slots is None else slots])
 
     def _requests(self, passes, has_graph) -> list:
@@ -291,15 +293,26 @@ class Forecast:
         return [s for s in self._owner.segments if s in noted]
 
 
-def _bytes_of_blocks(banks) -> int:
-    """As gh_shelf_take() gives them to the banks of a slot, in their order."""
-    blocks: list = []
-    for requests in banks:
-        free = sorted(blocks)
+def _bytes_of_blocks(banks, most: int) -> int:
+    """The most that there are at once, as gh_shelf_take() gives them to the
+    banks of a slot, in their order.  Of more than may have graphs the first
+    gives way, and blocks that nobody else has go with it."""
+    blocks: list = []  # of bytes, and who has each
+    peak = 0
+    for bank, requests in enumerate(banks):
+        for _, holders in blocks:
+            holders.discard(bank - most)
+        blocks = sorted([b for b in blocks if b[1]], key=_nbytes)
+        free, sizes = [*blocks], [*map(_nbytes, blocks)]
         for nbytes in requests:
-            which = bisect.bisect_left(free, nbytes)
+            which = bisect.bisect_left(sizes, nbytes)
             if which < len(free):
-                del free[which]
+                del sizes[which]
+                free.pop(which)[1].add(bank)
             else:
-                blocks.append(nbytes)
-    return sum(blocks)
+                blocks.append((nbytes, {bank}))
+        peak = max(peak, sum(map(_nbytes, blocks)))
+    return peak
+
+
+_nbytes = operator.itemgetter(0)
