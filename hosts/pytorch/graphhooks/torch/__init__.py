@@ -8,6 +8,7 @@ A folder imports from those after it in this list, and from none before it:
       caches.py             turns a model's cache off in training
       checks.py             checks the arguments of attach()
       forecast.py           what graphs will take of the device's memory
+      room.py               chooses graphs that a memory limit has room for
       measured.py           times eager passes and replays; drops losers
       pieces.py             finds what else of a layer that waits has graphs
       stack.py              finds the layers that attach() is to take

@@ -33,8 +33,8 @@ from .instance import Backward, Instance
 from .outputs import counting_work
 from .recording import capture, closing, prepared, static, undisturbed
 
-_NO_MEMORY = "the driver has no graph for its backward, or no memory, as the " \
-    "log says; where that is for GRAPHHOOKS_MEMORY_LIMIT, raise it"
+_NO_MEMORY = "the driver has no graph for its backward, or no memory, as " \
+    "the log says; where that is for GRAPHHOOKS_MEMORY_LIMIT, raise it"
 
 
 def begin(segment, instance: Instance, microbatch: int, grads):
