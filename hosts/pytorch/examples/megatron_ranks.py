@@ -168,6 +168,9 @@ def make_parser():
     add("--steady", type=options.positive, default=0, metavar="STEP",
         help="after so many steps nothing more is recorded, and no device "
         "memory taken: a training that does either is a failure")
+    add("--verify", choices=("off", "auto", "always"), default="off",
+        help="attach()'s: the first looks of auto come in the steps that are "
+        "timed, and bits are compared here anyway")  # fmt: skip
     add("--explain", action="store_true", help="say what was captured")
     add("--trace", type=Path, metavar="DIR",
         help="two more steps for each mode, under a profiler: when each "
@@ -307,11 +310,12 @@ def train(run: common.Run, args, row: Row, ranks, text, traced) -> None:
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(world.device)
+    hooked = mode in megatron.HOOKED
     training = megatron.Megatron(
         shape, mode, world.device, number=args.seed, rate=args.rate,
-        **options_of(words))
+        **options_of(words), **({"verify": args.verify} if hooked else {}))
     try:
-        if mode in megatron.HOOKED:
+        if hooked:
             training.graphs.make()
         loop(run, training, args, world, text)
         run.stats = training.graphs.stats()
