@@ -134,8 +134,8 @@ OFFLOAD_ROWS = ("torch/save_on_cpu", "torch/eager+offload",
                 "torch/layer+offload", "torch/chunk+offload",
                 "megatron/offload")
 TE_ROWS = tuple(f"te/{row}" for row in (
-    "eager", "te", "scope", "te+offload", "scope+offload", "te+delay",
-    "scope+delay", "chunk", "full_iteration", "local"))
+    "eager", "te", "scope", "te+offload", "scope+offload", "eager+recompute",
+    "te+delay", "scope+delay", "chunk", "full_iteration", "local"))
 # A row with something more has a case of its own, and is compared with the
 # same row without.
 _MORE = ("offload", "delay")
@@ -168,6 +168,7 @@ WORDS = {
     "te/scope": "graphhooks, the scope of transformer_engine graphs",
     "te/te+offload": "transformer_engine graphs, offload",
     "te/scope+offload": "graphhooks, the same scope, offload",
+    "te/eager+recompute": "Megatron-Core, eager, the same computed again",
     "te/te+delay": "transformer_engine graphs, delayed weight gradients",
     "te/scope+delay": "graphhooks, the same scope, delayed weight gradients",
     "te/chunk": "graphhooks, chunk",
@@ -210,7 +211,8 @@ def fits(row: str, kind: str) -> bool:
     """Whether a case of that kind has such a row."""
     if row.startswith("te/") and kind in _MORE:
         return row in ("te/eager", "te/te", "te/scope") \
-            or row.endswith(f"+{kind}")
+            or row.endswith(f"+{kind}") \
+            or row.endswith("+recompute") and kind == "offload"
     return not (row in TE_WHOLE and kind in TE_COUNTED
                 or row.startswith("te/") and "+" in row)
 

@@ -321,7 +321,8 @@ def pairs(result: dict) -> list[dict]:
         pair = {"row": name, "step": said["step_ms"]["median"]
                 / plain["step_ms"]["median"]}
         memories = [one["memory"].get("settled") for one in (plain, said)]
-        if name.endswith("+offload") and None not in memories:
+        if name.endswith(("+offload", "+recompute")) \
+                and None not in memories:
             pair["freed"] = memories[0] - memories[1]
             pair["theory"] = theory(result["case"])
         found.append(pair)

@@ -27,7 +27,8 @@ from row import LEARNING_RATE, SEED, Row  # noqa: E402
 # What a kind of the bench is to the example, where that has no such name.
 KINDS = {"offload": {"kind": "dense", "scope": "attn"},
          "delay": {"kind": "moe"}, "mamba": {"kind": "hybrid"}}
-MORE = {"": {}, "offload": {"offload": "core_attn"}, "delay": {"delay": True}}
+MORE = {"": {}, "offload": {"offload": "core_attn"}, "delay": {"delay": True},
+        "recompute": {"recompute": "core_attn"}}
 
 
 class Eager(Row):
@@ -85,6 +86,10 @@ class Eager(Row):
         return {"stats": stats}
 
 
+class Recomputed(Eager):
+    few = False
+
+
 class TransformerEngine(Eager):
     graphs = "te"
     few = False
@@ -120,7 +125,7 @@ class Chunk(Scope):
     graphs = "chunk"
 
 
-ROWS = {"eager": Eager, "te": TransformerEngine, "local": Local,
-        "full_iteration": FullIteration, "scope": Scope, "chunk": Chunk,
+ROWS = {"eager": Eager, "eager+recompute": Recomputed,
+        "te": TransformerEngine, "local": Local, "full_iteration": FullIteration, "scope": Scope, "chunk": Chunk,
         **{f"te+{more}": TransformerEngine for more in MORE if more},
         **{f"scope+{more}": Scope for more in MORE if more}}

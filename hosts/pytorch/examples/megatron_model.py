@@ -74,6 +74,7 @@ class Shape:
     pattern: str = PATTERN
     scope: str | None = None  # Megatron's words; None: the kind's
     offload: str = ""  # Megatron's words too, from the first step on
+    recompute: str = ""  # the same, of what runs again in the backward
     delay: bool = False  # gradients of weights, by Megatron's overlap
     # Over how many ranks; what is left of them trains on other text.
     tensor: int = 1  # with sequence parallelism, in layers of te
@@ -237,6 +238,9 @@ def make_config(shape: Shape, graphs: str, device: torch.device,
     if shape.offload:
         chosen.update(fine_grained_activation_offloading=True,
                       offload_modules=shape.offload.split(","))
+    if shape.recompute:
+        chosen.update(recompute_granularity="selective",
+                      recompute_modules=shape.recompute.split(","))
     if shape.kind == "mtp":
         chosen.update(mtp_num_layers=1, mtp_loss_scaling_factor=0.1)
     if shape.moe:

@@ -424,7 +424,8 @@ def test_cases_of_transformer_engine_come_in_their_order(peers):
     # What has more is beside the same without, in a case of its own.
     fits, rows = peers["cases"].fits, peers["cases"].TE_ROWS
     assert [row for row in rows if fits(row, "offload")] == [
-        "te/eager", "te/te", "te/scope", "te/te+offload", "te/scope+offload"]
+        "te/eager", "te/te", "te/scope", "te/te+offload", "te/scope+offload",
+        "te/eager+recompute"]
     assert not any("+" in row for row in rows if fits(row, "moe"))
 
 
