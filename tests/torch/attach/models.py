@@ -250,6 +250,12 @@ class Run:
         self.detach()
 
 
+def note_gradients(run) -> None:
+    for p in run.model.parameters():
+        if p.grad is not None:
+            run.note(p.grad)
+
+
 # ---- the same bits ---------------------------------------------------------
 
 

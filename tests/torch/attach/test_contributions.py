@@ -265,11 +265,17 @@ class Meeting:
         self.p = torch.ones(3, requires_grad=True)
         self.x = torch.ones(3, requires_grad=True)
         self.told = 0
+        self.taken: list = []  # True: what has come is
+        self.is_open = False
         self.others = contributions.Others(
-            [get_gradient_edge(self.p).node], self.tell)
+            {self.p: get_gradient_edge(self.p).node}, self.tell, sums=self)
 
     def tell(self):
         self.told += 1
+
+    def take(self, p, gradient):
+        assert p is self.p
+        return bool(self.taken) and self.taken.pop()
 
     def backward(self, *what):
         """The graph's node runs where there is a g, p's where there is one."""
@@ -302,6 +308,16 @@ def test_both_in_a_backward_are_noticed(passes, told):
     assert meeting.told == told
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_what_is_taken_is_not_added(taken):
+    meeting = Meeting()
+    meeting.p.grad = torch.ones(3)
+    meeting.taken.append(taken)
+    meeting.backward("g", "p")
+    assert same(meeting.p.grad, torch.full((3,), 1.0 if taken else 3.0))
+    assert meeting.told == (not taken)
+
+
 def test_nobody_notices_after_the_stop():
     meeting = Meeting()
     meeting.backward("p")
@@ -313,7 +329,7 @@ def test_nobody_notices_after_the_stop():
 def test_who_is_dropped_goes():
     """The node of a parameter that lives on has no hold on it."""
     meeting = Meeting()
-    node, gone = meeting.others._nodes[0], weakref.ref(meeting.others)
+    node, gone = meeting.others.nodes[meeting.p], weakref.ref(meeting.others)
     meeting.backward("p")
     del meeting
     gc.collect()

@@ -9,7 +9,8 @@ import copy
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH, Block,
-                    F, Mlp, Model, Normed, adamw, nn, torch)
+                    F, Mlp, Model, Normed, adamw, differing, nn,
+                    note_gradients, torch)
 from torch.nn.utils import parametrize
 
 from graphhooks import Error
@@ -787,12 +788,6 @@ def test_a_weight_used_several_times_in_two_calls(pair, grain, make, replays):
          "elsewhere too, or in another call")
 
 
-def note_gradients(run) -> None:
-    for p in run.model.parameters():
-        if p.grad is not None:
-            run.note(p.grad)
-
-
 def sums_later(run, counts=(1, 1, 3, 2)):
     """Of two losses each, after steps of one."""
     run.steps([1, 1])
@@ -855,6 +850,278 @@ def test_calls_of_one_backward_where_a_weight_is_used_once(pair, grain):
     pair(sums_later, grain=grain, max_slots=4)
 
 
+# ---- losses that are summed, of which some are eager -----------------------
+
+
+def sum_of(losses):
+    return sum(losses[1:], losses[0])
+
+
+def sums(run, count=3, accumulated=2, zeros=False, again=False, early=0,
+         ):
+    """Of so many microbatches; `early`: one of them went back before, and so
+    many came after that."""
+    for _ in range(4):
+        run.zero(not zeros)
+        for _ in range(accumulated):
+            losses = [run.loss() for _ in range(count)]
+            if early:
+                losses.pop(0).backward()
+                losses += [run.loss() for _ in range(early)]
+            loss = sum_of(losses)
+            loss.backward(retain_graph=again)
+            if again:
+                loss.backward()
+        note_gradients(run)
+        run.optimizer.step()
+
+
+@GRAIN
+@pytest.mark.parametrize("count, slots", [(2, 1), (3, 1), (3, 2), (5, 3)])
+def test_summed_losses_of_which_some_found_no_slot(pair, grain, count, slots):
+    """Eager adds up (third + second) + first, and that to `.grad`."""
+    pair(lambda r: sums(r, count), grain=grain, max_slots=slots,
+         eager=["busy"])
+
+
+@GRAIN
+@pytest.mark.parametrize("limit", [1 << 14, 3 << 14])
+def test_summed_losses_of_which_some_found_no_memory(pair, monkeypatch, grain,
+                                                     limit):
+    monkeypatch.setenv("GRAPHHOOKS_MEMORY_LIMIT", str(limit))
+    run = pair(sums, grain=grain, judge=False)
+    assert "elsewhere" not in run.attached.stats()["eager_calls"]
+
+
+@GRAIN
+@pytest.mark.parametrize("count, slots, early", [(2, 1, 1), (3, 2, 1),
+                                                 (3, 3, 2), (4, 3, 1)])
+def test_a_summed_loss_without_a_slot_after_some_with_one(pair, grain, count,
+                                                          slots, early):
+    """A graph goes back first, or last too, and then there is a slot."""
+    pair(lambda r: sums(r, count, 1, early=early), grain=grain,
+         max_slots=slots, eager=["busy"],
+         before=lambda run: run.step(1, set_to_none=False))
+
+
+@pytest.mark.parametrize("how", [
+    {"zeros": True}, {"again": True}, {"zeros": True, "early": 1}])
+@pytest.mark.parametrize("options", [
+    {}, {"verify": "always"}, {"offload": True}, {"gradients": "autograd"}])
+def test_summed_losses_in_other_ways(pair, how, options):
+    pair(lambda r: sums(r, **how), max_slots=2, judge=False, **options)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_summed_losses_where_a_weight_is_used_several_times(pair, grain):
+    def train(run):
+        run.steps([1, 1])
+        sums(run)
+
+    pair(train, grain=grain, make=Thrice, max_slots=2, eager=None,
+         refused="weight is used several times in it, and one backward")
+
+
+def test_an_eager_call_that_uses_a_weight_several_times_is_said(runs):
+    """Autograd adds these up before what comes after a graph's."""
+    run = runs(grain="layer", make=Thrice, max_slots=1)
+    run.steps([1, 1])
+    sums(run, 2, early=1)
+    assert run.attached.stats()["eager_calls"]["elsewhere"] == LAYERS
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise ZeroDivisionError
+
+
+class FailsAt(Model):
+    """The way back stops behind that layer."""
+
+    at = None
+
+    def run_layers(self, x):
+        for i, layer in enumerate(self.layers):
+            x = layer(Fails.apply(x) if i == self.at else x)
+        return x
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+@pytest.mark.parametrize("which", [0, 2])
+@pytest.mark.parametrize("at", range(LAYERS))
+def test_a_sum_that_fails_on_the_way(pair, at, which, slots):
+    """What layers have by then is added, and no part of what others have."""
+    def train(run):
+        for step in range(5):
+            run.zero()
+            run.loss().backward()
+            losses = []
+            for i in range(3):
+                run.model.at = at if step > 1 and i == which else None
+                losses.append(run.loss())
+            try:
+                sum(losses).backward()
+            except ZeroDivisionError:
+                run.note(torch.tensor(step))
+            del losses
+            run.model.at = None
+            note_gradients(run)
+            (run.loss() + run.loss() + run.loss()).backward()
+            note_gradients(run)
+            run.optimizer.step()
+
+    pair(train, model=FailsAt, max_slots=slots, judge=False)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_modules_that_a_graph_has_run_in_vain_get_nothing_of_it(pair, at):
+    """What they have is added at once, also if the pass then fails."""
+    def train(run):
+        run.steps([1, 1])
+        run.zero()
+        run.loss().backward()
+        run.model.at = at
+        with pytest.raises(ZeroDivisionError):
+            run.loss().backward()
+        note_gradients(run)
+        run.optimizer.step()
+
+    pair(train, grain="chunk", model=FailsAt, refused="is called otherwise")
+
+
+def test_a_sum_that_a_new_hook_waits_for(pair):
+    """It is called for all that comes."""
+    def train(run):
+        p = run.model.layers[1].mlp.up.weight
+        total = torch.zeros_like(p)
+
+        def hook(p):
+            total.add_(p.grad)
+            p.grad = None
+
+        run.steps([1, 1])
+        for _ in range(2):
+            run.zero()
+            losses = [run.loss(), run.loss()]
+            handle = p.register_post_accumulate_grad_hook(hook)
+            sum_of(losses).backward()
+            handle.remove()
+            run.note(total)
+            total.zero_()
+            run.optimizer.step()
+
+    pair(train, max_slots=1, judge=False)
+
+
+class Single(nn.Module):
+    """A layer of one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH) / 8)
+
+    def forward(self, x):
+        return x + x * self.weight
+
+
+@pytest.mark.parametrize("count, slots, early, exact", [
+    (2, 1, 0, True), (2, 1, 1, True), (3, 2, 0, False), (3, 2, 1, False)])
+def test_a_sum_of_a_layers_only_weight(runs, count, slots, early, exact):
+    """Nothing tells when what is not of graphs has come."""
+    eager, run = (runs(make=Single, **how)
+                  for how in ({}, {"grain": "layer", "max_slots": slots}))
+    sums(eager, count, 1, early=early)
+    sums(run, count, 1, early=early)
+    said = "elsewhere" in run.attached.stats()["eager_calls"]
+    assert said is not exact
+    assert said or differing(eager.state(), run.state()) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"gradients": "autograd"}])
+def test_sums_of_backwards_in_two(pair, options):
+    pair(lambda r: sums(r, 2), max_slots=1, split_backward=True, judge=False,
+         **options)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("names", [["mlp.up.weight"], ["norm1.weight"],
+                                   ["attn.out.bias", "norm1.weight"]])
+@pytest.mark.parametrize("gives", [False, True])
+def test_a_sum_for_who_asks_for_some(pair, names, early, gives):
+    """As by backward(inputs=...), and by autograd.grad()."""
+    def train(run):
+        those = [run.model.layers[1].get_parameter(n) for n in names]
+        sums(run)
+        for _ in range(2):
+            losses = [run.loss(), run.loss()]
+            if early:
+                losses.pop(0).backward()
+                losses.append(run.loss())
+            if gives:
+                for grad in torch.autograd.grad(sum_of(losses), those):
+                    run.note(grad)
+            else:
+                sum_of(losses).backward(inputs=those)
+            note_gradients(run)
+
+    pair(train, max_slots=1, judge=False)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("name", ["norm1.weight", "mlp.up.weight"])
+def test_a_sum_of_what_is_frozen_before_it_goes_back(pair, name, early):
+    def train(run):
+        p = run.model.layers[1].get_parameter(name)
+        run.steps([2, 2])
+        for _ in range(2):
+            run.zero()
+            losses = [run.loss(), run.loss()]
+            if early:
+                losses.pop(0).backward()
+                losses.append(run.loss())
+            p.requires_grad_(False)
+            sum_of(losses).backward()
+            p.requires_grad_(True)
+            note_gradients(run)
+            run.optimizer.step()
+
+    pair(train, max_slots=1, judge=False)
+
+
+@pytest.mark.parametrize("of", range(2))
+def test_a_sum_in_which_somebody_detaches(pair, of):
+    """Nobody notices what comes to weights from there on."""
+    def train(run):
+        sums(run)
+        run.zero()
+        losses = [run.loss() for _ in range(2)]
+        losses[of].register_hook(lambda g: run.detach())
+        sum_of(losses).backward()
+        note_gradients(run)
+
+    pair(train, max_slots=1, judge=False)
+
+
+def test_a_weight_that_is_kept_as_it_was(pair):
+    """Whoever has `.grad` of before sees what is added to it."""
+    def train(run):
+        for _ in range(4):
+            run.zero()
+            run.loss().backward()
+            kept = [p.grad for p in run.model.parameters()]
+            (run.loss() + run.loss() + run.loss()).backward()
+            for grad in kept:
+                run.note(grad)
+            run.optimizer.step()
+
+    pair(train, max_slots=2, eager=["busy"])
+
+
 class Ahead(Model):
     """A weight is used on the way to the layers, and in one of them."""
 
@@ -911,19 +1178,37 @@ def test_what_only_the_last_microbatch_uses(pair, grain, model, in_flight):
          model=model)
 
 
-class LaterPenal(Penal):
+class Later:
     """From the second step on, of four microbatches."""
 
     calls = 0
 
-    def run_layers(self, x):
+    def is_later(self) -> bool:
         self.calls += 1
-        return (Penal if self.calls > 4 else Model).run_layers(self, x)
+        return self.calls > 4
+
+
+class LaterPenal(Later, Penal):
+    def run_layers(self, x):
+        return (Penal if self.is_later() else Model).run_layers(self, x)
+
+
+class LaterAhead(Later, Ahead):
+    def run_layers(self, x):
+        return (Ahead if self.is_later() else Model).run_layers(self, x)
 
 
 @pytest.mark.parametrize("grain", WHOLE)
-def test_a_penalty_that_comes_later_is_said(runs, caplog, grain):
-    run = runs(grain=grain, model=LaterPenal).steps((4, 4, 4))
+@pytest.mark.parametrize("how", [{}, {"set_to_none": False}, {"in_flight": 3}])
+def test_a_penalty_that_comes_later(pair, grain, how):
+    """What comes before the graph's is added up with that."""
+    pair(lambda r: r.steps((4, 4, 4), **how), grain=grain, model=LaterPenal)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_comes_later_behind_a_layer_is_said(runs, caplog, grain):
+    """The graph has added its own by then."""
+    run = runs(grain=grain, model=LaterAhead).steps((4, 4, 4))
     assert run.attached.stats()["eager_calls"]["elsewhere"] == 8
     said = [r.message for r in caplog.records if "elsewhere" in r.message]
     assert len(said) == 1 and said[0].startswith(
@@ -933,9 +1218,9 @@ def test_a_penalty_that_comes_later_is_said(runs, caplog, grain):
 
 
 @pytest.mark.parametrize("grain", WHOLE)
-def test_a_penalty_that_comes_later_to_one_microbatch(pair, grain):
+def test_what_comes_later_behind_a_layer_to_one_microbatch(pair, grain):
     """There is no `.grad` that both are added to."""
-    pair(lambda r: r.steps([1] * 8), grain=grain, model=LaterPenal,
+    pair(lambda r: r.steps([1] * 8), grain=grain, model=LaterAhead,
          eager=["elsewhere"])
 
 

@@ -377,15 +377,18 @@ class Others:
 
     _GRAPH, _OTHER, _BOTH = 1, 2, 3
 
-    def __init__(self, nodes, tell, put=()):
-        """By the nodes that add up; of `put`, whose nodes are come by in each
-        pass, with nothing for them as a rule, by who is called but then."""
+    def __init__(self, nodes, tell, put=(), sums=None):
+        """By the nodes that add up, by parameter; of `put`, whose nodes are
+        come by in each pass, with nothing for them as a rule, by who is called
+        but then.  `sums` is asked to take what has come."""
         self._tell = tell
-        self._nodes = list(nodes)  # else they live for a pass only
+        self._sums = sums
+        self.nodes = dict(nodes)  # else they live for a pass only
         # A hook that held this could never be collected: a node holds it.
         come = weakref.WeakMethod(self._come)
-        self._handles = [n.register_prehook(lambda g: come() and come()(g))
-                         for n in self._nodes]
+        self._handles = [n.register_prehook(
+            lambda g, p=p: come() and come()(g, p))
+                         for p, n in self.nodes.items()]
         self._handles += [
             p.register_post_accumulate_grad_hook(
                 lambda p: None if p.grad is None
@@ -393,9 +396,15 @@ class Others:
         self._pass = -1  # of autograd
         self._seen = 0  # who has come in it
 
-    def _come(self, gradients) -> None:
-        if gradients[0] is not None:
+    def _come(self, gradients, p=None):
+        gradient, = gradients
+        if self._sums is not None and p is not None \
+                and (gradient is not None or self._sums.is_open) \
+                and self._sums.take(p, gradient):
+            return (None,)  # nothing for the node to add
+        if gradient is not None:
             self.go(current_pass(), self._OTHER)
+        return None
 
     def go(self, now: int, who: int = _GRAPH) -> None:
         """A graph is about to, or another has; tells once a pass."""
@@ -407,7 +416,7 @@ class Others:
     def stop(self) -> None:
         for handle in self._handles:
             handle.remove()
-        self._nodes.clear()
+        self.nodes.clear()
 
 
 class Way:

@@ -83,13 +83,19 @@ class InOrder:
         """For the backward of the call at hand, which is about to begin."""
         return _Call(self, instance) if self.is_at_hand else None
 
-    def add(self, add) -> None:
-        """After the last call; add() adds the sums."""
+    def add(self, add, some) -> None:
+        """After the last call, of some parameters, whose sums add() adds."""
+        those = set(some)
         for p, piece in self._before:
-            add_eagerly([p], [piece])
-        add()
+            if p in those:
+                add_eagerly([p], [piece])
+        add(some)
         for p, piece in self._after:
-            add_eagerly([p], [piece])
+            if p in those:
+                add_eagerly([p], [piece])
+
+    def deliver(self) -> None:
+        """What autograd was not given."""
         self.segment.parameters.deliver(self._sums)
 
     def take(self, p, total, contributions):

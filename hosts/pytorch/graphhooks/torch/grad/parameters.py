@@ -120,9 +120,9 @@ class Parameters:
         self.release()
         self._unsort()
 
-    def sort(self, by_autograd, tell=None) -> None:
+    def sort(self, by_autograd, tell=None, sums=None) -> None:
         """At the first recording; tell() when a graph is not alone in what it
-        adds from then on."""
+        adds from then on, and `sums` do not take the rest."""
         if self.sorted:
             return
         self.sorted = True
@@ -164,8 +164,8 @@ class Parameters:
             asked.know(self)
         if self.own or self.put:
             # Those that no call has used have nothing of graphs.
-            self.others = Others([nodes[p] for p in self.own
-                                  if p in self._used], tell, self.put)
+            self.others = Others({p: nodes[p] for p in self.own
+                                  if p in self._used}, tell, self.put, sums)
         self.unheard = None
 
     def _is_gathered(self, p) -> bool:

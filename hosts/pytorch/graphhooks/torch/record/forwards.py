@@ -33,7 +33,8 @@ def record(segment, signature, read, tensors, args,
         settings = _settings(segment)
         segment.parameters.find_elsewhere(
             (settings or segment.settings).weights)
-        segment.parameters.sort(owner.uses.by_autograd, segment.note_others)
+        segment.parameters.sort(owner.uses.by_autograd, segment.note_others,
+                                segment.sums)
         instance.slot = segment.decision.slot
         instance.flight = owner.captures.at
         instance.inputs = static(segment, read, owns=False)

@@ -36,6 +36,9 @@ class WayBack(Called):
         self.unfinished = False  # a backward is still to be recorded
         self.untold = ()  # parameters of which engines are to be told
         self.busy = -1, 0  # the last step with too few slots, and microbatches
+        # The last step in which passes may have more than what graphs have
+        # run, and how many calls were eager in it.
+        self.mixed, self.eager = -1, 0
         self.useless = 0, -2  # steps from, to: graphs have run for nothing
 
     def has_begun(self) -> bool:
@@ -90,7 +93,8 @@ class WayBack(Called):
         if left_out:
             return self.sums.run_without(left_out, self.run_back, instance,
                                          microbatch, grads)
-        if len(self.instances) == 1 and not self.sums.again:
+        if len(self.instances) == 1 and not self.sums.again \
+                and self.mixed != self.owner.steps:
             return self.run_back(instance, microbatch, grads)
         return self.sums.run_back(self.run_back, instance, microbatch, grads)
 
@@ -137,16 +141,32 @@ class WayBack(Called):
             self.broken = why
         self.refuse(why)
 
+    def note_eager(self) -> None:
+        """A call, whose backward may be one with that of others."""
+        self.note_mixed()
+        self.eager += 1
+
+    def note_mixed(self) -> None:
+        if self.mixed != self.owner.steps:
+            self.mixed, self.eager = self.owner.steps, 0
+
     def note_others(self) -> None:
         self.owner.count("elsewhere")
         step, needed = self.busy
         if step == self.owner.steps:
             self.owner.say(self.name, f"one backward is of {needed} "
                            "microbatches or more, and those for which there "
-                           "was no slot ran eagerly; their gradients are "
-                           "added up apart from those of graphs, so bits may "
-                           "differ from eager's: attach with max_slots="
-                           f"{min(needed, _MOST_SLOTS)}, or more")
+                           "was no slot ran eagerly; autograd adds the "
+                           "gradients of these up apart from those of graphs, "
+                           "so bits may differ from eager's: attach with "
+                           f"max_slots={min(needed, _MOST_SLOTS)}, or more")
+            return
+        if self.mixed == self.owner.steps and self.eager > 1:
+            self.owner.say(self.name, "one backward is of several calls that "
+                           "ran eagerly, as explain() says, and of graphs; "
+                           "autograd adds the gradients of those up apart "
+                           "from those of graphs, so bits may differ from "
+                           "eager's: go back for each call by itself")
             return
         self.owner.say(self.name, "a parameter has got a gradient from "
                        "elsewhere in a backward in which the graph added its "

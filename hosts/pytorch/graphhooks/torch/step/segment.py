@@ -245,9 +245,11 @@ class Segment(WayBack):
         if self.evaluated is not None and not is_grad_enabled():
             return self.evaluated.lead(site, args, kwargs)
         hook = checkpoint.hooks()
-        if hook is not None:
-            return self._lead_under(hook, site, args, kwargs)
-        return self._lead(site, args, kwargs)
+        found = self._lead(site, args, kwargs) if hook is None \
+            else self._lead_under(hook, site, args, kwargs)
+        if not self.replayed and is_grad_enabled() and current_pass() < 0:
+            self.note_eager()
+        return found
 
     def pass_by(self, site, args, kwargs, why: str) -> bool:
         """Instead of lead(): its caller runs other work in its place.  Whether
@@ -277,6 +279,7 @@ class Segment(WayBack):
 
     def _lead_under(self, hook, site, args, kwargs):
         """Checkpointing around the module, or what is like it."""
+        self.replayed = False
         region, again = checkpoint.region(hook)
         if region is None and not checkpoint.keeps_bits(hook):
             self.owner.count("saved_tensors")
