@@ -425,6 +425,32 @@ def test_sparse_gradients_of_functions_are_eager(pair, grain, make, model,
          refused="has sparse gradients|places is used [236] times", eager=None)
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_sparse_gradient_from_elsewhere(pair, grain, count, is_kept):
+    """It begins after graphs are there, and comes before theirs."""
+    def train(run):
+        weight = run.model.layers[1].mlp.up.weight
+        rows = torch.arange(0, 8, 2, device=weight.device)
+        run.optimizer = torch.optim.SGD([p for p in run.model.parameters()
+                                         if p is not weight], lr=1e-2)
+        for step in range(6):
+            run.zero()
+            weight.grad = None
+            if step > 3:
+                F.embedding(rows, weight, sparse=True).square().sum(
+                    ).backward(retain_graph=is_kept)
+            run.backward(count)
+            run.note(weight.grad.to_dense() if weight.grad.is_sparse
+                     else weight.grad, "weight")
+            run.optimizer.step()
+        run.zero()
+        weight.grad = None
+
+    pair(train, grain=grain, eager=None)
+
+
 class SparseEmbedding(Model):
     """Its gradient holds what comes back from the layers."""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from sys import getrefcount
 
+import torch
+
 from ..base.memory import unowned
 from ..guard.storage_addresses import address
 
@@ -82,4 +84,5 @@ class Home:
 
 def is_at(grad, place) -> bool:
     """Whether it is that tensor, or another of the same memory."""
-    return grad is place or grad.data_ptr() == place.data_ptr()
+    return grad is place or grad.layout == torch.strided \
+        and grad.data_ptr() == place.data_ptr()

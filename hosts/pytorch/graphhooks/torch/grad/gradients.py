@@ -21,10 +21,12 @@ from __future__ import annotations
 import torch
 
 from ..base import private
+from ..base.tree import Unserved
 
 # Elements of a tensor of zeros: a few MiB, which stay in the device's cache
 # while they are copied from, so that a fill costs what it writes.
 _PIECE = 1 << 20
+_SPARSE = "a sparse gradient is in .grad, to which no graph adds"
 
 
 class Nothing:
@@ -72,7 +74,7 @@ def prepare(segment, backward) -> list:
     if segment.parameters.adds:
         if backward.own and backward.own[0].grad is None:
             segment.copy_out()
-        return prepare_to_add(backward, owner.nothing)
+        return prepare_to_add(segment, backward, owner.nothing)
     for p in backward.own:
         if p.grad is not None:  # so many microbatches were not expected
             break
@@ -80,10 +82,10 @@ def prepare(segment, backward) -> list:
         return []
     if segment.parameters.are_written():
         owner.move_gradients_out()
-    return _foreign(backward)
+    return _foreign(segment, backward)
 
 
-def prepare_to_add(backward, nothing: Nothing) -> list:
+def prepare_to_add(segment, backward, nothing: Nothing) -> list:
     """What is nowhere yet comes to `.grad` when the graph has run: should it
     not run, nothing is there to be added to."""
     missing, foreign = [], []
@@ -95,6 +97,7 @@ def prepare_to_add(backward, nothing: Nothing) -> list:
             missing.append(p)
         else:
             foreign.append((grad, gradient))
+    _refuse_sparse(segment, foreign)
     backward.is_due = bool(missing)
     is_first = len(missing) == len(backward.own)  # of a step
     if backward.taken:
@@ -118,9 +121,16 @@ def _places(backward, parameters) -> list:
     return [g for p, g in zip(backward.own, backward.gradients) if p in some]
 
 
-def _foreign(backward) -> list:
-    return [(p.grad, g) for p, g in zip(backward.own, backward.gradients)
-            if p.grad is not None and p.grad is not g]
+def _foreign(segment, backward) -> list:
+    found = [(p.grad, g) for p, g in zip(backward.own, backward.gradients)
+             if p.grad is not None and p.grad is not g]
+    _refuse_sparse(segment, found)
+    return found
+
+
+def _refuse_sparse(segment, foreign) -> None:
+    if any(theirs.layout != torch.strided for theirs, _ in foreign):
+        raise Unserved(segment.name, _SPARSE, True)
 
 
 def finish(adds: bool, backward, foreign) -> None:

@@ -24,6 +24,7 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 from ... import _abi
 from ...errors import Error
 from ..base import private
+from ..base.tree import Unserved
 from ..grad import gradients
 from ..grad.gradient_buffers import Home
 from ..grad.strides import like
@@ -152,7 +153,12 @@ class Weights:
                     each.weights.gradients = [
                         self._home.gradients[p] for p in each.weights.own]
         owner.writes.order()
-        foreign = gradients.prepare_to_add(graph, owner.nothing)
+        try:
+            foreign = gradients.prepare_to_add(self.segment, graph,
+                                               owner.nothing)
+        except Unserved:
+            self._eagerly(instance, microbatch, instance.work)
+            return False
         action = enter_weights(self.segment, instance, microbatch)
         if action != _abi.GH_ACTION_REPLAYED:
             owner.cancel(self.segment.decision.reason)
