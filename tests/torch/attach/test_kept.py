@@ -330,3 +330,20 @@ def test_one_that_is_still_grad_is_written_in_place(runs):
     assert weight.grad is kept and kept.data_ptr() == address
     assert bool(kept.abs().sum() > 0)
     torch.cuda.synchronize()
+
+
+def test_a_refusal_lets_go_of_a_loss_that_is_gone(runs):
+    """Its backward was to be recorded."""
+    run = runs(grain="layer", max_slots=2)
+    run.step(2)
+    run.zero()
+    one, gone = run.loss(), run.loss()
+    one.backward()
+    del one, gone
+    run.optimizer.step()
+    loss = run.loss()
+    loss.backward(retain_graph=True)
+    loss.backward()
+    found = [i for s in run.attached.segments for i in s.instances.values()]
+    assert run.attached.stats()["refused"] and len(found) > 1
+    assert all(i.live is None for i in found)

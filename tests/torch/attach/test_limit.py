@@ -162,3 +162,40 @@ def test_one_allocation_that_fails(runs):
         assert differing(eager, run.state()) == []
         assert all(why.startswith("the driver has no graph for its backward")
                    for why in run.attached.stats()["refused"].values())
+
+
+class Unused(Block):
+    """Nobody uses what it returns besides."""
+
+    def forward(self, x):
+        return super().forward(x), x * 2
+
+
+class Leaves(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x, _ = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_nothing_is_chosen_before_a_backward(runs, monkeypatch, in_flight):
+    """Which shows what comes back."""
+    options = {"model": Leaves, "make": Unused, "grain": "layer"}
+    most = most_of(runs, in_flight=in_flight, **options)
+    limit(monkeypatch, most)
+    run = runs(**options)
+    run.loss()
+    run.attached.step()
+    run.steps([4] * _STEPS, in_flight=in_flight)
+    stats = run.attached.stats()
+    assert not stats["refused"] and "device" not in stats["eager_calls"]
+    assert taken(run) == most and stats["replays"] > 0
+
+
+def test_the_limit_is_that_of_the_attach(runs, monkeypatch):
+    most = most_of(runs, "layer")
+    run = runs(grain="layer")
+    limit(monkeypatch, most - 1)
+    run.steps([2] * _STEPS)
+    assert taken(run) == most and not run.attached.stats()["refused"]

@@ -12,7 +12,8 @@ import queue
 
 import graphhooks
 import pytest
-from models import BATCH, DEVICE, LENGTH, WIDTH, F, differing, nn, torch
+from models import (BATCH, COUNTS, DEVICE, LENGTH, WHOLE, WIDTH, F, differing,
+                    nn, torch)
 from torch.distributed.pipelining._backward import (stage_backward_input,
                                                     stage_backward_weight)
 
@@ -500,3 +501,22 @@ def test_backwards_in_two_that_nobody_has_asked_for():
             two.step("FBW")
         assert "attach with split_backward=True" in two.attached.explain()
     assert differing(one.state(), two.state()) == []
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("goes_back", [False, True])
+def test_a_detach_with_a_loss_in_flight(runs, grain, goes_back):
+    """What waits for the gradients of weights keeps no pool."""
+    def train(run):
+        run.steps(COUNTS)
+        run.zero()
+        loss = run.loss()
+        if run.attached is not None:
+            run.attached.detach()
+        if goes_back:
+            loss.backward()
+        return run.state()
+
+    eager = train(runs(grain=None))
+    assert differing(eager, train(runs(grain=grain, split_backward=True))) \
+        == []

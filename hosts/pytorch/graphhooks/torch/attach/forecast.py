@@ -287,9 +287,10 @@ class Forecast:
         return {bank: {s: p for s, p in passes.items() if p.counts}
                 for bank, passes in self._passes.items()}
 
-    def segments(self) -> list:
-        """Of which that is."""
-        noted = {s for passes in self._banks().values() for s in passes}
+    def segments(self, has=_counts) -> list:
+        """Those with such a pass."""
+        noted = {s for passes in self._passes.values()
+                 for s, p in passes.items() if has(p)}
         return [s for s in self._owner.segments if s in noted]
 
 

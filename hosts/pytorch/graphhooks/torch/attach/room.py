@@ -43,29 +43,34 @@ class Room:
         self._flight: tuple = ()  # the forward at hand
         self._may_run = True
         self._said = ""
-        self._limit: int | None = None  # in bytes; None: not looked at
+        self._limit = self._find_limit()
 
     # ---- ahead ------------------------------------------------------------
 
     def choose(self) -> None:
-        """At the end of a step, while nothing is recorded."""
+        """At the end of a step, while nothing is recorded: nothing is before
+        a backward has come."""
         owner, foreseen = self._owner, self._owner.foreseen
-        if self._limit is None:
-            self._limit = self._find_limit()
         if self._limit == 0 or owner.ranks.size > 1 \
                 or any(segment.instances for segment in owner.segments):
             return
-        limit, wanted = self._limit, owner.foretold()
+        segments = [s for s in foreseen.segments(_has_gone_back)
+                    if s.refused is None]
+        slots = foreseen.slots()
+
+        def bytes_of(some, n: int = slots) -> int:
+            graphs = set(some)
+            return foreseen.input_bytes(n, lambda p: _has_gone_back(p)
+                                        and p.segment in graphs)
+
+        limit = self._limit
+        others = owner.foretold() - foreseen.input_bytes()
+        wanted = others + bytes_of(segments)
         if wanted <= limit:
             return
-        room = limit - (wanted - foreseen.input_bytes())
-        slots, segments = foreseen.slots(), [
-            s for s in foreseen.segments() if s.refused is None]
 
         def fits(some, n: int = 1) -> bool:
-            graphs = set(some)
-            return foreseen.input_bytes(
-                n, lambda p: p.counts and p.segment in graphs) <= room
+            return bytes_of(some, n) <= limit - others
 
         chosen = _longest(segments, fits)
         for segment in segments:
@@ -91,13 +96,16 @@ class Room:
         self._said = sentence
 
     def _find_limit(self) -> int:
-        """0: there is none.  The library has read it, and knows no other
-        forms."""
+        """0: there is none.  The library refuses other forms; the variable may
+        have changed since."""
         asked = str(os.environ.get("GRAPHHOOKS_MEMORY_LIMIT")
                     or self._owner.options.get("memory_limit") or 0)
-        if not asked.endswith("%"):
+        number = asked.removesuffix("%")
+        if not number.isdigit():
+            return 0
+        if number == asked:
             return int(asked)
-        return memory.total(self._owner.device) // 100 * int(asked[:-1])
+        return memory.total(self._owner.device) // 100 * int(number)
 
     # ---- slots ------------------------------------------------------------
 
@@ -139,6 +147,10 @@ class Room:
         if not self._may_run:
             owner.count("device", segment.name, _SLOTS)
         return self._may_run
+
+
+def _has_gone_back(found) -> bool:
+    return found.counts and found.has_gone_back
 
 
 def _longest(segments: list, fits) -> list:

@@ -314,6 +314,13 @@ class WayBack(Called):
             or instance.signature.refused is not None \
             or self.owner.room.is_closed(instance)
 
+    def let_go_of_lost(self) -> None:
+        """Of what a backward needs that does not come, as its loss is gone."""
+        for instance in self.instances.values():
+            if instance.live is not None and self.has_given_up(instance) \
+                    and instance.node is not None and instance.node() is None:
+                instance.let_go(self.settings)
+
     def must_run_again(self, instance) -> bool:
         """For an eager backward: autograd's graph of the recording may be
         gone, or is wanted for a recording that is still to come."""

@@ -143,6 +143,8 @@ class Segment(WayBack):
             site.detach()
             if self.weights is not None:
                 site.module.put_off = None
+        if self.split is not None:
+            self.split.step()  # it holds nodes that lead here
         for key in [*self.instances]:
             self._forget(key)
         self.settings = None
@@ -154,6 +156,7 @@ class Segment(WayBack):
                 "such layers"
         self.refused = why
         self.owner.notices.add(REFUSED, self.name, why)
+        self.let_go_of_lost()
 
     def drop(self, why: str) -> None:
         """For a reason that all who run it together have at this step."""
