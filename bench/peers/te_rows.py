@@ -127,5 +127,5 @@ class Chunk(Scope):
 
 ROWS = {"eager": Eager, "eager+recompute": Recomputed,
         "te": TransformerEngine, "local": Local, "full_iteration": FullIteration, "scope": Scope, "chunk": Chunk,
-        **{f"te+{more}": TransformerEngine for more in MORE if more},
-        **{f"scope+{more}": Scope for more in MORE if more}}
+        **{f"te+{more}": TransformerEngine for more in ("offload", "delay")},
+        **{f"scope+{more}": Scope for more in ("offload", "delay")}}
