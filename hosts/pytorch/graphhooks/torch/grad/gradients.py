@@ -74,7 +74,7 @@ def prepare(segment, backward) -> list:
     if segment.parameters.adds:
         if backward.own and backward.own[0].grad is None:
             segment.copy_out()
-        return prepare_to_add(segment, backward, owner.nothing)
+        return prepare_to_add(segment, backward)
     for p in backward.own:
         if p.grad is not None:  # so many microbatches were not expected
             break
@@ -85,9 +85,10 @@ def prepare(segment, backward) -> list:
     return _foreign(segment, backward)
 
 
-def prepare_to_add(segment, backward, nothing: Nothing) -> list:
+def prepare_to_add(segment, backward) -> list:
     """What is nowhere yet comes to `.grad` when the graph has run: should it
     not run, nothing is there to be added to."""
+    nothing = segment.owner.nothing
     missing, foreign = [], []
     for p, gradient in zip(backward.own, backward.gradients):
         grad = p.grad

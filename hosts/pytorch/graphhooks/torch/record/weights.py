@@ -154,8 +154,7 @@ class Weights:
                         self._home.gradients[p] for p in each.weights.own]
         owner.writes.order()
         try:
-            foreign = gradients.prepare_to_add(self.segment, graph,
-                                               owner.nothing)
+            foreign = gradients.prepare_to_add(self.segment, graph)
         except Unserved:
             self._eagerly(instance, microbatch, instance.work)
             return False
