@@ -6,10 +6,12 @@ backward.  So inputs are told here.  An input is none of a segment's own where
 it is what a segment before has returned; so is the gradient of an output that
 goes into one segment and nowhere else, as the next graph leaves it in place.
 With ranks that share graphs, both are.  An output to which no gradient comes
-from outside has none.  The banks of a slot share blocks of
-inputs as the library shares them: a pass takes the smallest block that is
-large enough and that its bank has not, or a new one.  So it matters which
-shape comes first: what is larger than all that is there is new.
+from outside has none.
+
+The banks of a slot share blocks of inputs as the library shares them: a pass
+takes the smallest block that is large enough and that its bank has not, or a
+new one.  So it matters which shape comes first: what is larger than all that
+is there is new.
 
 Of pools, what a pass keeps for its backward is seen, and what backwards leave
 is known.  What passes take on the way is not.

@@ -2,9 +2,9 @@
 
 A graph of a forward alone is slower than eager, as the modules run again for
 each backward.  So a layer in a slot has both graphs or none.  Before the first
-recording layers and slots are chosen by what is foretold.  Should that be too
-little, the first backward without memory closes its slot; or where that is
-the only one, its layer is refused (backwards.py).
+recording layers and slots are chosen by what is foretold.  Where more is
+needed than that, the first backward without memory closes its slot; in the
+first slot its layer is refused (backwards.py).
 
 A run of layers needs an input and a gradient at its ends, as graphs read in
 place what other graphs have left.  So layers in a row are chosen.
@@ -109,11 +109,12 @@ class Room:
 
     # ---- slots ------------------------------------------------------------
 
-    def slots(self, bank: int | None = None) -> float:
+    def slots(self, bank: int) -> float:
         """How many are open."""
         return self._of_banks.get(bank, self._slots)
 
     def _close(self, bank: int | None, slots: int) -> None:
+        """In a bank; None: in each."""
         self.is_limited = True
         if bank is None:
             self._slots = slots

@@ -22,7 +22,7 @@ class StackSession(Session):
     about = ""  # what its sentences begin with
     explained = 0  # segments of which it is said why no graph is entered
     foretold = None  # of its memory, a function: the library is shown less
-    is_narrowed = None  # the same, whether it is said what fits
+    is_narrowed = None  # a function, whether room.py has said what fits
 
     def _in_words(self, text: str) -> str:
         if self.foretold is not None and text.startswith("memory: "):
@@ -45,7 +45,7 @@ class StackSession(Session):
             return "memory: inputs of graphs, offsets and rings will take " \
                 f"{nbytes} bytes"
         if limit is None or nbytes <= int(limit[1]) or self.is_narrowed():
-            return ""  # or room.py has said it
+            return ""
         return re.sub(r"would take \d+ bytes", f"would take {nbytes} bytes",
                       text)
 
