@@ -5,8 +5,8 @@
 #
 # Trains the rows of hosts/pytorch/examples/megatron_ranks.py that take all of
 # RANKS GPUs, by each of who makes graphs, and writes OUTDIR/megatron_CASE.jsonl
-# and .txt: tokens a second, over eager and over eager without overlap, time of
-# the host, memory, replays, and whether all bits are equal.  OPTIONs go to the
+# and .txt: tokens a second, over eager and over eager without overlap or with
+# static context parallelism, time of the host, memory, replays, and whether all bits are equal.  OPTIONs go to the
 # program; --only chooses rows.  What is there is not run again, and after
 # $BUDGET seconds (540) of a case no further mode is begun: run it again.
 #

@@ -13,6 +13,7 @@ EXTRA_DIST += \
 	hosts/pytorch/examples/megatron_all.py \
 	hosts/pytorch/examples/megatron_gpt.py \
 	hosts/pytorch/examples/megatron_model.py \
+	hosts/pytorch/examples/megatron_packed.py \
 	hosts/pytorch/examples/megatron_ranks.py \
 	hosts/pytorch/examples/megatron_te.py \
 	hosts/pytorch/examples/options.py \

@@ -8,7 +8,9 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import inspect
+import sys
 import types
+from pathlib import Path
 
 from models import DEVICE, torch
 from training import (KINDS, LENGTH, WORDS, build_chunks,
@@ -22,27 +24,14 @@ from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.utils import get_batch_on_this_cp_rank
 
+sys.path.append(str(Path(__file__).resolve().parents[2]
+                    / "hosts/pytorch/examples"))
+from megatron_packed import Attention as DealtAttention  # noqa: E402
+from megatron_packed import Gathered, dealt  # noqa: E402
+
 dist = torch.distributed
 SEQUENCES = 4  # of a microbatch, on all its ranks
 BETWEEN = 1  # tokens at least
-
-
-class _Gathered(torch.autograd.Function):
-    """Along the sequence, from all ranks of a group."""
-
-    @staticmethod
-    def forward(ctx, piece, group):
-        ctx.group, size = group, dist.get_world_size(group)
-        whole = piece.new_empty(size * piece.shape[0], *piece.shape[1:])
-        dist.all_gather_into_tensor(whole, piece.contiguous(), group=group)
-        return whole
-
-    @staticmethod
-    def backward(ctx, grad):
-        grad = grad.clone()
-        dist.all_reduce(grad, group=ctx.group)
-        return grad.chunk(dist.get_world_size(ctx.group))[
-            dist.get_rank(ctx.group)], None
 
 
 class Attention(MegatronModule):
@@ -57,7 +46,7 @@ class Attention(MegatronModule):
         first = 0
         if group is not None and dist.get_world_size(group) > 1:
             first = dist.get_rank(group) * query.shape[0]
-            key, value = (_Gathered.apply(t, group) for t in (key, value))
+            key, value = (Gathered.apply(t, group) for t in (key, value))
         ours = torch.arange(first, first + query.shape[0],
                             device=query.device)
         all_ = torch.arange(key.shape[0], device=query.device)
@@ -65,48 +54,6 @@ class Attention(MegatronModule):
         mask = (torch.bucketize(ours, ends, right=True)[:, None]
                 == torch.bucketize(all_, ends, right=True)) \
             & (all_ <= ours[:, None])
-        scores = torch.einsum("qhd,khd->hqk", query, key) \
-            / query.shape[-1] ** 0.5
-        scores = scores.masked_fill(~mask, -10000.0).softmax(-1)
-        return torch.einsum("hqk,khd->qhd", scores, value)
-
-
-def dealt(offsets, tokens: int, size: int, rank: int):
-    """Where the tokens of a rank are in the whole buffer: it has the `rank`th
-    piece of each sequence from its front and from its back, as Megatron deals
-    them out.  `offsets`: of sequences with their padding, on any device."""
-    lengths = (offsets[1:] - offsets[:-1]) // size
-    ends = lengths.cumsum(0)
-    each = torch.arange(tokens, device=offsets.device)
-    of = torch.bucketize(each, ends, right=True).clamp(max=len(lengths) - 1)
-    places, half = each - (ends - lengths)[of], lengths[of] // 2
-    places = torch.where(places < half, places + rank * half,
-                         places + size * lengths[of] - (rank + 2) * half)
-    return places + offsets[of] if size > 1 else each
-
-
-class DealtAttention(MegatronModule):
-    """Of sequences with padding behind them, which nobody attends to."""
-
-    def __init__(self, config, layer_number, attn_mask_type, attention_type,
-                 **_):
-        super().__init__(config)
-
-    def forward(self, query, key, value, *_, packed_seq_params, **__):
-        packed, group = packed_seq_params, packed_seq_params.cp_group
-        size = packed.local_cp_size
-        rank = dist.get_rank(group) if size > 1 else 0
-        offsets = packed.cu_seqlens_q_padded
-        actual = packed.cu_seqlens_q[1:] - packed.cu_seqlens_q[:-1]
-        ranks = [dealt(offsets, len(query), size, r) for r in range(size)]
-        if size > 1:
-            key, value = (_Gathered.apply(t, group) for t in (key, value))
-        ours, all_ = ranks[rank], torch.cat(ranks)
-        ends = offsets[1:].contiguous()
-        of = torch.bucketize(all_, ends, right=True).clamp(max=len(ends) - 1)
-        is_token = all_ - offsets[of] < actual[of]
-        mask = (torch.bucketize(ours, ends, right=True)[:, None] == of) \
-            & (all_ <= ours[:, None]) & is_token
         scores = torch.einsum("qhd,khd->hqk", query, key) \
             / query.shape[-1] ** 0.5
         scores = scores.masked_fill(~mask, -10000.0).softmax(-1)

@@ -87,6 +87,68 @@ def test_rows_are_equal_and_replay_and_are_not_run_again(ranks):
     assert again == found
 
 
+def test_paragraphs_are_shared_by_all_ranks_or_by_as_many_as_they_need(ranks):
+    """Each size has graphs of its own, which all microbatches of it share."""
+    status, said, found = ranks(
+        "--only", "CP2,CP2 dynamic", "--modes", "scope:attn+chunk",
+        "--sequence", "128", "--microbatches", "3,4,2", "--steps", "5")
+    assert status == 0 and "bitwise equal: 4 of 4" in said, said
+    for (row, mode), one in found.items():
+        assert [c["losses"] for c in one["compared"]] == [3 + 4 + 2 + 3 + 4] * 2
+        if mode == "off":
+            continue
+        sizes, layers = len(row.split()), 4 if mode == "scope:attn" else 1
+        assert one["refused"] == [{}] * 2
+        assert one["recordings"] == [2 * sizes * layers] * 2
+        for eager, replays in zip(one["eager_calls"], one["replays"]):
+            assert eager.keys() <= {"warmup", "input"}
+            assert replays == 2 * (16 * layers - sum(eager.values()))
+
+
+@pytest.mark.parametrize("context, is_dynamic", [
+    (2, False), (2, True), (4, False), (4, True)])
+def test_each_token_is_in_one_microbatch_of_one_rank(monkeypatch, tmp_path,
+                                                     context, is_dynamic):
+    monkeypatch.setattr(sys, "path", [str(
+        STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])
+    import types
+
+    import megatron_packed
+
+    parts = [bytes([97 + i]) * n for i, n in enumerate(
+        (1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 200))]
+    (tmp_path / "text").write_bytes(b"\n\n".join(parts))
+    monkeypatch.setattr(
+        megatron_packed.parallel_state,
+        "get_hybrid_data_context_parallel_groups", lambda group_size: None)
+    args = types.SimpleNamespace(sequence=16, seed=1, text=tmp_path / "text")
+    shape = types.SimpleNamespace(context=context, dynamic=is_dynamic)
+    ranks = [megatron_packed.Text(args, types.SimpleNamespace(
+        rank=rank, device=torch.device("cpu")), shape)
+        for rank in range(context)]
+    counts, seen, sizes = [5, 3, 40], {}, set()
+    for step, count in enumerate(counts):
+        for each in zip(*(r.microbatches(step, count) for r in ranks)):
+            for inputs, targets, more in each:
+                packed = more["packed"]
+                sizes.add(packed.local_cp_size or context)
+                assert inputs.shape == (1, 16)
+                assert packed.cu_seqlens_q_padded[-1] == packed.max_seqlen_q
+                for values in zip(inputs[0].tolist(), targets[0].tolist(),
+                                  more["places"][0].tolist(),
+                                  more["weights"][0].tolist()):
+                    if values[-1]:
+                        seen[values[:-1]] = seen.get(values[:-1], 0) + 1
+    assert sum(seen.values()) // len(counts) \
+        == sum(r.tokens(counts) for r in ranks)
+    assert sizes == ({1, 2, 4} & set(range(context + 1)) if is_dynamic
+                     else {context})
+    # Those of a paragraph come equally often, until it is cut off.
+    for i, n in enumerate((1, 2, 3, 7, 8, 15, 16)):
+        assert len({seen[97 + i, 97 + i if at < n - 1 else 10, at]
+                    for at in range(n)}) == 1
+
+
 def test_a_step_is_traced_after_all_that_is_compared(ranks, tmp_path):
     status, said, found = ranks(
         "--only", "PP2,EP2 overlap", "--modes", "layer+scope@auto,exchange",

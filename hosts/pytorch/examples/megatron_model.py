@@ -82,6 +82,8 @@ class Shape:
     chunks: int = 1  # of a stage, which then are interleaved
     first: int = 0  # layers of the first stage; 0: as many as the others
     ranks_of_experts: int = 1
+    context: int = 1  # that share paragraphs, which are packed then
+    dynamic: bool = False  # by no more of them than each paragraph needs
     overlap: bool = False  # exchanges of experts, with other microbatches
     tied: bool = False  # the output's weights are the embedding's
     reduces: bool = False  # gradients over ranks during the backward
@@ -168,10 +170,17 @@ def divide(shape: Shape, minutes: int = 2) -> None:
     parallel_state.initialize_model_parallel(
         shape.tensor, shape.pipeline,
         shape.chunks if shape.chunks > 1 else None,
+        context_parallel_size=_context(shape),
+        hybrid_context_parallel=shape.dynamic,
         expert_model_parallel_size=shape.ranks_of_experts,
         expert_tensor_parallel_size=1,
         distributed_timeout_minutes=minutes,
         create_gloo_process_groups=False)
+
+
+def _context(shape: Shape) -> int:
+    """Where it is dynamic, Megatron is told it with each microbatch."""
+    return 1 if shape.dynamic else shape.context
 
 
 def seed(number: int, device: torch.device, anew: bool = False) -> None:
@@ -227,6 +236,8 @@ def make_config(shape: Shape, graphs: str, device: torch.device,
             if shape.chunks > 1 else None,
             num_layers_in_first_pipeline_stage=shape.first or None,
             deallocate_pipeline_outputs=True)
+    if shape.context > 1:
+        chosen.update(context_parallel_size=_context(shape))
     if shape.ranks_of_experts > 1:
         chosen.update(
             expert_model_parallel_size=shape.ranks_of_experts,
@@ -309,16 +320,37 @@ def make_model(shape: Shape, config, stage: int | None = None):
 
     te = shape.spec == "te"
     spec = specs.get_gpt_decoder_block_spec(config, te, vp_stage=stage)
+    if shape.context > 1:
+        _prepare_attention(shape, spec)
     predicts = specs.get_gpt_mtp_block_spec(config, spec, te, vp_stage=stage) \
         if config.mtp_num_layers else None
     ends = dict(ignore_virtual=False, vp_stage=stage)
     return GPTModel(
-        config, spec, shape.vocabulary, shape.sequence,
-        position_embedding_type="rope", mtp_block_spec=predicts,
+        config, spec, shape.vocabulary, shape.sequence * shape.context,
+        # Megatron deals rotary embeddings out by one group for all.
+        position_embedding_type="learned_absolute" if shape.context > 1
+        else "rope", mtp_block_spec=predicts,
         share_embeddings_and_output_weights=shape.tied,
         pre_process=parallel_state.is_pipeline_first_stage(**ends),
         post_process=parallel_state.is_pipeline_last_stage(**ends),
         vp_stage=stage)
+
+
+def _prepare_attention(shape: Shape, spec) -> None:
+    """For packed sequences."""
+    if shape.spec == "te":
+        from megatron.core.extensions.transformer_engine import (
+            TEDotProductAttention)
+
+        # It is made with context_parallel_size alone, and used without.
+        TEDotProductAttention.cp_stream = TEDotProductAttention.cp_stream \
+            or torch.cuda.Stream()
+        return
+    import megatron_packed
+
+    for layer in spec.layer_specs:
+        layer.submodules.self_attention.submodules.core_attention = \
+            megatron_packed.Attention
 
 
 def forget() -> None:
@@ -415,20 +447,23 @@ class Megatron:
         batch = next(data)
 
         def loss(out):
-            value = out.float().mean()
+            value = (out.float() * batch["weights"]).sum() \
+                if "weights" in batch else out.float().mean()
             return value, {"loss": value.detach().clone()}
 
         if return_schedule_plan:  # the schedule runs it, piece by piece
             while not hasattr(model, "build_schedule_plan"):
                 model = model.module
             model = model.build_schedule_plan
+        more = {"packed_seq_params": batch["packed"]} \
+            if "packed" in batch else {}
         return model(batch["tokens"], batch["places"], None,
-                     labels=batch["targets"]), loss
+                     labels=batch["targets"], **more), loss
 
     def passes(self, batches, forward_only: bool = False) -> list:
         """Forwards and backwards of a step; the loss of each microbatch."""
-        data = [{"tokens": tokens, "targets": targets, "places": self.places}
-                for tokens, targets in batches]
+        data = [{"tokens": tokens, "targets": targets, "places": self.places,
+                 **dict(*more)} for tokens, targets, *more in batches]
         each = [iter(data) for _ in self.chunks]
         return [each["loss"] for each in self.schedule(
             forward_step_func=self._forward,
@@ -632,6 +667,11 @@ class Hooked(Off):
         scope = training.shape.words if self.name == "scope" else ""
         if self.name == "chunk":
             self.options["granularity"] = "chunk"
+        if training.shape.context > 1:
+            import megatron_packed
+
+            self.options.update(megatron_packed.attach_options(
+                training.shape))
         config = training.config
         ranks = config.expert_model_parallel_size
         if training.shape.is_alone:  # which is checked, as Megatron does

@@ -70,9 +70,9 @@ class Row:
     def ranks(self) -> int:
         """The fewest that it takes."""
         sizes = {"tensor": 1, "pipeline": 1, "ranks_of_experts": 1,
-                 **self.ways}
-        least = sizes["pipeline"] * max(sizes["tensor"],
-                                        sizes["ranks_of_experts"])
+                 "context": 1, **self.ways}
+        least = sizes["pipeline"] * sizes["context"] * max(
+            sizes["tensor"], sizes["ranks_of_experts"])
         shares = self.ways.get("reduces") or self.ways.get("gathers")
         return least * (2 if shares and sizes["ranks_of_experts"] == 1 else 1)
 
@@ -87,6 +87,7 @@ def _rows() -> list[Row]:
                "scope:attn,moe_router")
     ordered = ("te", "scope", "scope@auto", *ours)
     parts = (*_PARTS, "scope@exchange")
+    shared = ("scope:attn", "layer", "chunk")
     return [
         Row("PP2", "dense", _WHOLE, two),
         Row("PP2 VPP2", "dense", _WHOLE, dict(**two, chunks=2)),
@@ -105,6 +106,9 @@ def _rows() -> list[Row]:
         Row("EP2 capacity", "moe_pad", ("te", "layer", "chunk"), experts),
         Row("EP2 MLA", "mla_moe", parts, experts),
         Row("EP2 MLA overlap", "mla_moe", ordered, overlap, "EP2 MLA"),
+        Row("CP2", "dense", shared, dict(context=2)),
+        Row("CP2 dynamic", "dense", shared, dict(context=2, dynamic=True),
+            "CP2"),
         # Four ranks.
         Row("EP4", "moe", parts, dict(ranks_of_experts=4)),
         Row("PP2 VPP2 EP2", "moe", parts,
@@ -119,6 +123,9 @@ def _rows() -> list[Row]:
         Row("PP2 DP2 overlap", "dense", _WHOLE, dict(**two, reduces=True)),
         Row("PP2 VPP2 DP2 distributed optimizer", "dense", _WHOLE,
             dict(**two, chunks=2, gathers=True)),
+        Row("CP4", "dense", shared, dict(context=4)),
+        Row("CP4 dynamic", "dense", shared, dict(context=4, dynamic=True),
+            "CP4"),
         Row("TP2 SP EP2", "moe", _PARTS, dict(tensor=2, **experts)),
     ]
 
@@ -428,6 +435,13 @@ def place(text) -> None:
     text.ranks = parallel_state.get_data_parallel_world_size()
 
 
+def packed(args, row: Row, world):
+    """Paragraphs, of which each microbatch has several."""
+    import megatron_packed
+
+    return megatron_packed.Text(args, world, shape_of(args, row))
+
+
 def modes_of(args, row: Row, done) -> list[str]:
     wanted = [m for m in row.modes if not args.modes or m in args.modes]
     if len(set(args.microbatches)) > 1:  # whose graphs are of one number
@@ -459,6 +473,11 @@ def run_row(args, row: Row, ranks: Ranks, text, done: dict, late) -> bool:
     megatron.divide(shape_of(args, row))
     place(text)
     tokens = tokens_of(args, row, world.size)
+    if shape_of(args, row).context > 1:
+        text = packed(args, row, world)
+        tokens = sum(ranks.gather(text.tokens(
+            list(itertools.islice(itertools.cycle(args.microbatches),
+                                  args.steps)))))
     first = None
     for name in ["off", *wanted]:
         if late():
@@ -557,7 +576,7 @@ def steady_words(found: dict) -> str:
         for i, one in enumerate(found.get("steady", ())))
 
 
-HEAD = ["row", "mode", "equal", "tokens/s", "to eager", "to no overlap",
+HEAD = ["row", "mode", "equal", "tokens/s", "to eager", "to its base",
         "step ms", "host ms", "capture s", "peak MiB", "recordings", "replays",
         "slots", "eager calls", "exposed %"]
 
