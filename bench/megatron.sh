@@ -6,9 +6,10 @@
 # Trains the rows of hosts/pytorch/examples/megatron_ranks.py that take all of
 # RANKS GPUs, by each of who makes graphs, and writes OUTDIR/megatron_CASE.jsonl
 # and .txt: tokens a second, over eager and over eager without overlap or with
-# static context parallelism, time of the host, memory, replays, and whether all bits are equal.  OPTIONs go to the
-# program; --only chooses rows.  What is there is not run again, and after
-# $BUDGET seconds (540) of a case no further mode is begun: run it again.
+# static context parallelism, time of the host, memory, replays, and whether all
+# bits are equal.  OPTIONs go to the program; --only chooses rows.  What is there
+# is not run again, and after $BUDGET seconds (540) of a case no further mode is
+# begun: run it again.
 #
 #     launch    width 1024, sequences of 512: the host is the slower one
 #     compute   width 2048, sequences of 4096, 32 experts, 4 for each token

@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 import types
@@ -58,6 +59,34 @@ class Attention(MegatronModule):
             / query.shape[-1] ** 0.5
         scores = scores.masked_fill(~mask, -10000.0).softmax(-1)
         return torch.einsum("hqk,khd->qhd", scores, value)
+
+
+class KeepingAttention(Attention):
+    """It keeps the process group of the last microbatch that has named one, as
+    Transformer Engine's does, whose names these are."""
+
+    cp_stream = None
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.set_context_parallel_group(None, None, None, "p2p")
+
+    def set_context_parallel_group(self, group, ranks, stream, kind):
+        self.cp_group, self.cp_global_ranks = group, ranks
+        self.cp_stream, self.cp_comm_type = stream, kind
+
+    def forward(self, query, key, value, *rest, packed_seq_params, **more):
+        packed = copy.copy(packed_seq_params)
+        if packed.cp_group is not None:
+            self.set_context_parallel_group(
+                packed.cp_group, dist.get_process_group_ranks(packed.cp_group),
+                type(self).cp_stream, self.cp_comm_type)
+        elif packed.local_cp_size is not None:
+            self.set_context_parallel_group(None, None, None,
+                                            self.cp_comm_type)
+        packed.cp_group = self.cp_group
+        return super().forward(query, key, value, *rest,
+                               packed_seq_params=packed, **more)
 
 
 _GROUP = ("cp_group=self.pg_collection.cp,",

@@ -54,6 +54,9 @@ SLOTS = {
     "columns and rows, computed again": [[1]] * 2,
     "packed": [[1]] * 2, "contexts of several sizes": [[1]] * 2,
     "contexts, each by its own group": [[1]] * 2,
+    "contexts, kept by the attention": [[1]] * 2,
+    **{f"contexts, kept for later{grain}": [[1]] * 2
+       for grain in ("", ", whole chunks")},
     "contexts, slower on one": [[1]] * 2,
     "contexts, by no argument": [[1]] * 2,
     "five partitions": [[1]] * 4, "too few banks": [[1]] * 4,
@@ -159,7 +162,7 @@ def ran(folder: Path, cases: str, size: int, lost: int = -1,
 
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 9), ("scopes", 2, 19), ("experts", 2, 8),
-    ("overlap", 2, 18), ("pieces", 2, 7), ("partitions", 4, 2),
+    ("overlap", 2, 18), ("pieces", 2, 10), ("partitions", 4, 2),
     ("lengths", 4, 5),
     ("stages", 2, 16), ("offload", 2, 4), ("order", 2, 5), ("four", 4, 9)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count,

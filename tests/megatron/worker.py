@@ -40,7 +40,8 @@ from megatron.core.transformer.moe import (  # noqa: E402
     token_dispatcher as dispatchers)
 from models import torch  # noqa: E402
 from packing import (  # noqa: E402
-    MOST, Dealt, DealtAttention, Packed, Scheduled, build_dealt, build_packed)
+    MOST, Attention, Dealt, DealtAttention, KeepingAttention, Packed,
+    Scheduled, build_dealt, build_packed)
 from softclock import Clock  # noqa: E402
 from training import compare  # noqa: E402
 
@@ -61,12 +62,13 @@ EXCHANGING = "attn,moe_router,moe_preprocess"
 PACKED = dict(make=build_packed, data=Packed)
 
 
-def trained(divided, kind, scope, counts=COUNTS, graphs=2, **how) -> dict:
+def trained(divided, kind, scope, counts=COUNTS, graphs=2, train=None,
+            **how) -> dict:
     """What a training with graphs comes to, if its bits are those of one
     without.  `graphs`: of a layer, one for each direction."""
     training.divide(**divided)
-    train = training.with_buffers(counts=counts) if "wrap" in how \
-        else lambda t: t.steps(counts)
+    train = train or (training.with_buffers(counts=counts) if "wrap" in how
+                      else lambda t: t.steps(counts))
     two = compare(train, kind, scope, **how)
     layers = two.cores if "granularity" in how.get("attach", ()) else \
         [layer for core in two.cores for layer in (
@@ -261,10 +263,12 @@ def of_partitions(kind="dense", **options) -> dict:
     return of_own_groups(steps, 5 * len(groups), groups, **options)
 
 
-def of_own_groups(steps, count, groups, **options) -> dict:
+def of_own_groups(steps, count, groups, attention=Attention,
+                  **options) -> dict:
     """A rank has banks for its own groups, and asks nobody else."""
     two = compare(steps, "dense", "attn", eager=("warmup", "banks", "input"),
-                  make=build_packed, data=lambda: Packed(groups),
+                  make=build_packed, attention=attention,
+                  data=lambda: Packed(groups),
                   attach={"group": "packed_seq_params.cp_group", **options})
     layers = len(two.core.decoder.layers)
     return {"passes": 2 * count * layers,
@@ -321,10 +325,32 @@ def alone_and_both() -> tuple:
         torch.distributed.get_rank()], torch.distributed.group.WORLD
 
 
-def of_own_sizes() -> dict:
+def of_own_sizes(attention=Attention) -> dict:
     alone, both = alone_and_both()
     return of_own_groups(lambda t: t.steps(COUNTS), sum(COUNTS),
-                         (alone, both, both))
+                         (alone, both, both), attention)
+
+
+def of_kept_groups(scope="attn", **options) -> dict:
+    """Every second microbatch names no group, and goes by that of the one
+    before it; at the end it is there as if all had been eager."""
+    alone, both = alone_and_both()
+    left = []
+
+    def steps(each):
+        each.steps(COUNTS)
+        left.append([(a.cp_group, a.cp_global_ranks) for a in (
+            layer.self_attention.core_attention
+            for layer in each.core.decoder.layers)])
+
+    found = trained(
+        {}, "dense", scope, train=steps, make=build_packed,
+        attention=KeepingAttention,
+        data=lambda: Packed((alone, None, both, None)),
+        attach={"group": both, **options})
+    assert left[0] == left[1] == [
+        (alone, [torch.distributed.get_rank()])] * 2, left
+    return found
 
 
 def eager_where_refused(attach, clock=None) -> dict:
@@ -699,6 +725,11 @@ CASES = {
         "packed": lambda: trained({}, "dense", "attn", **PACKED),
         "contexts of several sizes": of_several_sizes,
         "contexts, each by its own group": of_own_sizes,
+        "contexts, kept by the attention": lambda: of_own_sizes(
+            KeepingAttention),
+        "contexts, kept for later": of_kept_groups,
+        "contexts, kept for later, whole chunks": lambda: of_kept_groups(
+            "", granularity="chunk"),
         "contexts, slower on one": slower_on_one,
         "contexts, by no argument": lambda: eager_where_refused(
             {"group": "packed_seq_params.group"})},

@@ -13,6 +13,7 @@ from ..torch.attach.body import Body
 from ..torch.base.private import give_back, stand_in
 from . import rope
 from .fp8 import Calls
+from .groups import Kept
 from .seam import Leftovers
 
 _REGION = "get_fp8_context"  # by which a decoder enters a region of FP8
@@ -32,6 +33,7 @@ class Whole:
         self.body.be_of(decoder)
         self._leftovers = [Leftovers(layer, True) for layer in decoder.layers]
         self._calls = Calls(quantization, self.body, settings)
+        self._groups = Kept(self.body)
         self._names = None  # by which it enters FP8; None: it does not
         if decoder.config.fp8:
             self._names = _names_of(decoder)
@@ -45,6 +47,7 @@ class Whole:
         for hook, module in self._before:
             hook(module)
         given = {k: v for k, v in kwargs.items() if v is not None}
+        given.update(self._groups.enter(given.get("packed_seq_params")))
         received = None if decoder.pre_process else decoder.input_tensor
         if received is not None:  # of the stage before, for any argument
             args, given["hidden_states"] = args[1:], received
@@ -75,7 +78,8 @@ class Whole:
                 leftovers.__exit__()
 
     def _run(self, hidden_states, attention_mask=None, quantized=None,
-             **kwargs):
+             kept_groups=None, **kwargs):
+        self._groups.follow(kwargs.get("packed_seq_params"), kept_groups)
         try:
             with self._outside(), self._calls.inside(quantized), \
                     rope.on_the_device(kwargs.get("packed_seq_params")):

@@ -24,6 +24,7 @@ from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
                                   hooks_of, without_hooks)
 from . import rope, scope, weights
 from .fp8 import Calls
+from .groups import Kept
 from .offload import interface as offload
 
 log = logging.getLogger("graphhooks")
@@ -92,6 +93,7 @@ class Seam:
         self.body = Body(self._run, covered, name, self._delayed)
         self.body.be_of(layer)
         self._calls = Calls(quantization, self.body, settings)
+        self._groups = Kept(self.body)
         self._hooks = [*hooks_of(layer), *GLOBAL_HOOKS]
         self.twice = scope.entered_twice(names, layer)
         self._hooks_twice = [h for m in self.twice for h in (
@@ -206,6 +208,7 @@ class Seam:
         is_first = self._calls.is_first()
         quantized = self._calls.enter(is_first)
         given.update(quantized)
+        given.update(self._groups.enter(self._packed))
         self._calls.flag(is_first, quantized)
         with self._leftovers:
             result = self.body.forward(*args, **given)
@@ -213,10 +216,11 @@ class Seam:
         self._calls.overwrites(is_first, result)
         return _to_host(result) if self._makes_numbers else result
 
-    def _run(self, hidden_states, quantized=None, **kwargs):
+    def _run(self, hidden_states, quantized=None, kept_groups=None, **kwargs):
         """The part of the layer that the scope names."""
         layer, names = self.layer, self._names
         is_graph = is_capturing()
+        self._groups.follow(kwargs.get("packed_seq_params"), kept_groups)
         names._set_capture_start()
         keeps = self._keeps and (is_graph or not self._checkpoints)
         if self._keeps:

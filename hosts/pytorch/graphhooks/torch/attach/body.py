@@ -39,6 +39,8 @@ class Body(torch.nn.Module):
         # Attributes that each call is told of in its arguments, by the type of
         # the objects that have them: nobody else looks at them.
         self.told: dict = {}
+        # The same of its modules, which have them set before each call.
+        self.told_before: dict = {}
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
         self._known: dict = {}  # names that the model has for its modules

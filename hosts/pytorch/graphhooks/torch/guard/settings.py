@@ -23,6 +23,8 @@ from .ran import ANY
 from .tensor_twins import Tables
 from .shared_objects import Things, copies, put_others_back
 
+_FORWARD = frozenset(("forward",))
+
 
 class Settings:
     """Those of some modules of a segment, as they are when this is made; the
@@ -222,9 +224,13 @@ class Settings:
     def _find_own(self, own: dict) -> Found:
         found = Found(self._ran)
         roots = {site.module for site in self._sites}
+        told: dict = {}
+        for root in roots:
+            told.update(getattr(root, "told_before", ()))
         for module, prefix in own.items():
-            found.add_module(prefix, module, {"forward"} if module in roots
-                             else frozenset())
+            found.add_module(
+                prefix, module, told.get(type(module), frozenset())
+                | (_FORWARD if module in roots else frozenset()))
         return found.finish()
 
     def _differing(self, found: Found, pairs: dict | None) -> tuple | None:
