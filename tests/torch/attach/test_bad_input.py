@@ -1587,6 +1587,88 @@ def test_a_backward_with_a_graph_of_its_own(pair, grain, steps):
          refused="derivative")
 
 
+class BentAhead(Model):
+    """A layer's weight is used on the way to it."""
+
+    def run_layers(self, x):
+        return super().run_layers(x + self.layers[1].attn.weight.mean())
+
+
+class BentTied(Model):
+    """Two layers have a weight."""
+
+    def __init__(self, make):
+        super().__init__(make)
+        self.layers[2].attn = self.layers[0].attn
+
+
+class BentPair(Bent):
+    def forward(self, x, y):
+        return super().forward(x * y)
+
+
+class BentInputs(Model):
+    """What a layer is given depends on another input."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x, torch.tanh(x))
+        return x
+
+
+def twice(gradient):
+    return gradient * 2
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+@pytest.mark.parametrize("hook", [None, "register_hook",
+                                  "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize("grain, model, make", [
+    ("layer", BentAhead, Bent), ("layer", BentTied, Bent),
+    ("layer", BentInputs, BentPair), ("chunk", BentAhead, Bent)])
+def test_a_derivative_is_of_one_call_alone(pair, grain, model, make, hook):
+    """What goes into it may depend on its weights, or on each other; hooks are
+    called once."""
+    def listen(run):
+        p = run.model.layers[1].attn.weight
+        if hook == "register_hook":
+            p.register_hook(twice)
+        elif hook is not None:
+            p.register_post_accumulate_grad_hook(
+                lambda p: run.note(p.grad))
+
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        run.loss().backward(create_graph=True)
+        for p in run.model.parameters():
+            p.grad = p.grad.detach()
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, model=model, make=make, before=listen, eager=None,
+         refused="derivative")
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
+@GRAIN
+def test_a_hook_that_comes_before_a_derivative(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        loss = run.loss()
+        handles = [p.register_hook(twice)
+                   for p in run.model.layers[1].parameters()]
+        loss.backward(create_graph=True)
+        for handle in handles:
+            handle.remove()
+        for p in run.model.parameters():
+            p.grad = p.grad.detach()
+        run.optimizer.step()
+
+    pair(train, grain=grain, make=Bent, eager=None, refused="derivative")
+
+
 @GRAIN
 def test_a_second_backward_in_the_warmup_is_torchs_own(pair, grain):
     def train(run):

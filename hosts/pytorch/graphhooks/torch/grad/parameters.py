@@ -253,13 +253,14 @@ class Parameters:
         return gradients if self.gathered is None \
             else self.gathered.land(self.returned, gradients)
 
-    def deliver(self, gradients: dict) -> None:
+    def deliver(self, gradients: dict, derived=False) -> None:
         """To parameters by which autograd does not come, as it does it."""
         found = [(p, g) for p, g in gradients.items() if g is not None]
         if found:
             with torch.enable_grad():
                 ends = [p.view_as(p) for p, _ in found]
-            torch.autograd.backward(ends, [g for _, g in found])
+            torch.autograd.backward(ends, [g for _, g in found],
+                                    create_graph=derived)
 
     def adds_up(self) -> bool:
         """Whether graphs put gradients where an engine has them of which eager

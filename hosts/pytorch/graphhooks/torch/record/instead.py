@@ -163,16 +163,19 @@ def _forward(segment, instance, origin, derived: bool, why,
              late: bool) -> Instance:
     """Once more, without a trace."""
     owner, parameters = segment.owner, segment.parameters
-    inputs = origin.tensors if derived else [
-        t.detach().requires_grad_(t.requires_grad) for t in origin.tensors]
-    # Autograd comes to the sample anyhow: with what is given back for it, if
-    # somebody's hook is to see that.
-    own = set(parameters.all if derived
-              else parameters.own[parameters.have_hooks():])
-    if segment.sums.is_in_order():
-        own -= parameters.joined
-    leaves = [p if p in own else alias for p, alias
-              in zip(parameters.all, parameters.aliases())]
+    if derived:
+        inputs = [*map(_view, origin.tensors)]
+        leaves = [*map(_view, parameters.all)]
+    else:
+        inputs = [t.detach().requires_grad_(t.requires_grad)
+                  for t in origin.tensors]
+        # Autograd comes to the sample anyhow: with what is given back for it,
+        # if somebody's hook is to see that.
+        own = set(parameters.own[parameters.have_hooks():])
+        if segment.sums.is_in_order():
+            own -= parameters.joined
+        leaves = [p if p in own else alias for p, alias
+                  in zip(parameters.all, parameters.aliases())]
     now = Before(segment)
     if origin.numbers is not None:
         owner.captures.put_numbers(origin.numbers)
@@ -209,6 +212,17 @@ def _forward(segment, instance, origin, derived: bool, why,
     return again
 
 
+def _view(tensor):
+    """By which a derivative comes to it, and that of this call alone: what a
+    call is given may depend on its weights, too, or on each other."""
+    if not tensor.requires_grad:
+        return tensor
+    with torch.enable_grad():
+        view = tensor.as_subclass(type(tensor))
+    vars(view).update(vars(tensor))
+    return view
+
+
 def _go_back(segment, again, instance, grads) -> tuple:
     parameters = segment.parameters
     again.wanted = [i for i, g in enumerate(grads) if g is not None
@@ -232,25 +246,26 @@ def _derive(segment, again, instance, grads) -> tuple:
     own = parameters.own if adds or parameters.is_asked() else []
     wanted = [i for i, g in enumerate(grads) if g is not None
               and again.live[i].requires_grad]
-    targets = [t for t in dict.fromkeys((
-        *again.inputs, *parameters.returned, *parameters.silent, *own))
+    views = dict(zip(parameters.all, again.leaves))
+    targets = [t for t in (*again.inputs, *(views[p] for p in dict.fromkeys(
+        (*parameters.returned, *parameters.silent, *own))))
                if t.requires_grad]
     with private.whole_pass() if private.is_of_all() \
             else contextlib.nullcontext():
-        found = dict(zip(targets, torch.autograd.grad(
+        of_views = dict(zip(targets, torch.autograd.grad(
             [again.live[i] for i in wanted], targets,
             [grads[i] for i in wanted], create_graph=True,
             allow_unused=True)))
+    found = {p: of_views.get(view) for p, view in views.items()}
     if adds:
         left_out = {*parameters.left_out()}
-        for p in own[1:]:
-            if found.get(p) is not None and p not in left_out:
-                p.grad = found[p] if p.grad is None else p.grad + found[p]
+        parameters.deliver({p: found[p] for p in own[1:]
+                            if p not in left_out}, derived=True)
     elif own:
-        parameters.asked.note(own, [found.get(p) for p in own])
+        parameters.asked.note(own, [found[p] for p in own])
     if adds or parameters.is_asked():
         segment.sums.give(found)
-    return (*(found.get(t) for t in again.inputs),
-            *(found.get(p) for p in parameters.returned),
+    return (*(of_views.get(t) for t in again.inputs),
+            *(found[p] for p in parameters.returned),
             *(found.get(p) if adds else None for p in parameters.sample),
             *(None for _ in instance.again))
