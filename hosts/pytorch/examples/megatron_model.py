@@ -83,7 +83,9 @@ class Shape:
     first: int = 0  # layers of the first stage; 0: as many as the others
     ranks_of_experts: int = 1
     context: int = 1  # that share paragraphs, which are packed then
-    dynamic: bool = False  # by no more of them than each paragraph needs
+    # By no more of them than each paragraph needs: "packed", or "schedule", one
+    # after the other by Megatron's own schedule.
+    dynamic: str = ""
     overlap: bool = False  # exchanges of experts, with other microbatches
     tied: bool = False  # the output's weights are the embedding's
     reduces: bool = False  # gradients over ranks during the backward
@@ -171,7 +173,7 @@ def divide(shape: Shape, minutes: int = 2) -> None:
         shape.tensor, shape.pipeline,
         shape.chunks if shape.chunks > 1 else None,
         context_parallel_size=_context(shape),
-        hybrid_context_parallel=shape.dynamic,
+        hybrid_context_parallel=bool(shape.dynamic),
         expert_model_parallel_size=shape.ranks_of_experts,
         expert_tensor_parallel_size=1,
         distributed_timeout_minutes=minutes,
@@ -238,6 +240,9 @@ def make_config(shape: Shape, graphs: str, device: torch.device,
             deallocate_pipeline_outputs=True)
     if shape.context > 1:
         chosen.update(context_parallel_size=_context(shape))
+    if shape.dynamic == "schedule":
+        chosen.update(hybrid_context_parallel=True,
+                      max_seqlen_per_dp_cp_rank=shape.sequence)
     if shape.ranks_of_experts > 1:
         chosen.update(
             expert_model_parallel_size=shape.ranks_of_experts,
@@ -445,6 +450,10 @@ class Megatron:
 
     def _forward(self, data, model, return_schedule_plan=False):
         batch = next(data)
+        if self.shape.dynamic == "schedule":
+            import megatron_packed
+
+            batch = megatron_packed.piece_of(batch)
 
         def loss(out):
             value = (out.float() * batch["weights"]).sum() \
@@ -462,13 +471,18 @@ class Megatron:
 
     def passes(self, batches, forward_only: bool = False) -> list:
         """Forwards and backwards of a step; the loss of each microbatch."""
+        if self.shape.dynamic == "schedule":
+            return self._run(batches, 1, forward_only)
         data = [{"tokens": tokens, "targets": targets, "places": self.places,
                  **dict(*more)} for tokens, targets, *more in batches]
-        each = [iter(data) for _ in self.chunks]
+        return self._run([iter(data) for _ in self.chunks], len(data),
+                         forward_only)
+
+    def _run(self, each: list, count: int, forward_only: bool) -> list:
         return [each["loss"] for each in self.schedule(
             forward_step_func=self._forward,
             data_iterator=each if len(each) > 1 else each[0],
-            model=self.chunks, num_microbatches=len(data),
+            model=self.chunks, num_microbatches=count,
             seq_length=self.shape.sequence, micro_batch_size=self.shape.batch,
             forward_only=forward_only)]
 

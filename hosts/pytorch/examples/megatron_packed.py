@@ -13,9 +13,11 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.datasets.data_schedule import HybridCPDataLoaderWrapper
 from megatron.core.packed_seq_params import PackedSeqParams
 from megatron.core.transformer.module import MegatronModule
 from options import Fault
@@ -30,6 +32,8 @@ _OF_MICROBATCH = "packed_seq_params.cp_group"
 
 def attach_options(shape) -> dict:
     """Of a model that is trained on these."""
+    if shape.dynamic == "schedule":
+        return {}  # Megatron's config says it
     options = {"packed": dict.fromkeys(OFFSETS, SEQUENCES)}
     return {**options, "group": _OF_MICROBATCH} if shape.dynamic else options
 
@@ -167,6 +171,8 @@ class Text:
 
     def microbatches(self, step: int, count: int) -> list:
         """Inputs, targets, and what else the model gets."""
+        if self._dynamic == "schedule":
+            return [self._scheduled(step, count)]
         return [self._batch(size, groups[self._mine // size])
                 for size, groups in self._step(step, count)]
 
@@ -178,6 +184,21 @@ class Text:
                  for group in groups for t in group]
         return sum(len(t) - 1 for t in texts) // len(counts) \
             if self._mine == 0 else 0
+
+    def _scheduled(self, step: int, count: int):
+        """The paragraphs of as many microbatches, as Megatron's loader gives
+        them to its schedule."""
+        texts = [text for _, groups in self._step(step, count)
+                 for group in groups for text in group]
+        samples = [_sample(text, self._context) for text in
+                   texts[self._mine::self._context]]
+        whole = {name: torch.cat([one[name] for one in samples])
+                 .to(self._device) for name in samples[0]}
+        lengths = [len(one["tokens"]) for one in samples]
+        whole["cu_seqlens"] = torch.tensor([0, *lengths],
+                                           dtype=torch.int32).cumsum(0)
+        return HybridCPDataLoaderWrapper(iter([[whole]]), SimpleNamespace(
+            max_seqlen_per_dp_cp_rank=self._room))
 
     def _batch(self, size: int, sequences) -> tuple:
         total = size * self._room
@@ -212,3 +233,37 @@ class Text:
                 .get_hybrid_data_context_parallel_groups(group_size=size)
                 if self._dynamic and size > 1 else None,
                 pad_between_seqs=True)}
+
+
+def _sample(text, size: int) -> dict:
+    """With padding behind it, so that so many ranks may share it."""
+    count = len(text) - 1
+    room = padded(count, size) - count
+    tokens, targets, places, weights = (
+        torch.nn.functional.pad(t, (0, room)) for t in (
+            text[:-1].long(), text[1:].long(), torch.arange(count),
+            torch.ones(count)))
+    return {"tokens": tokens, "targets": targets, "places": places,
+            "weights": weights, "ends": torch.full_like(tokens, count)}
+
+
+def piece_of(sample: dict) -> dict:
+    """What the model gets of a paragraph that Megatron's schedule gives to
+    this rank and to others."""
+    size, length = int(sample["local_cp_size"]), len(sample["tokens"])
+    device, group, rank = sample["tokens"].device, None, 0
+    if size > 1:
+        group = parallel_state.get_hybrid_data_context_parallel_groups(
+            group_size=size)
+        rank = distributed.get_rank(group)
+    offsets = torch.tensor([0, length], dtype=torch.int32, device=device)
+    piece = dealt(offsets, length // size, size, rank)
+    batch = {name: sample[name][piece][None] for name in (
+        "tokens", "targets", "places", "weights")}
+    batch["weights"] /= batch["weights"].sum().clamp(min=1.0)
+    ends = torch.cat((offsets[:1], sample["ends"][:1].int()))
+    return {**batch, "packed": PackedSeqParams(
+        qkv_format="thd", cu_seqlens_q=ends, cu_seqlens_kv=ends,
+        cu_seqlens_q_padded=offsets, cu_seqlens_kv_padded=offsets,
+        max_seqlen_q=length, max_seqlen_kv=length, local_cp_size=size,
+        cp_group=group, pad_between_seqs=True)}

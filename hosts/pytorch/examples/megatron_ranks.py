@@ -107,8 +107,10 @@ def _rows() -> list[Row]:
         Row("EP2 MLA", "mla_moe", parts, experts),
         Row("EP2 MLA overlap", "mla_moe", ordered, overlap, "EP2 MLA"),
         Row("CP2", "dense", shared, dict(context=2)),
-        Row("CP2 dynamic", "dense", shared, dict(context=2, dynamic=True),
-            "CP2"),
+        Row("CP2 dynamic", "dense", shared,
+            dict(context=2, dynamic="packed"), "CP2"),
+        Row("CP2 dynamic by Megatron's schedule", "dense", ("layer",),
+            dict(context=2, dynamic="schedule"), "CP2"),
         # Four ranks.
         Row("EP4", "moe", parts, dict(ranks_of_experts=4)),
         Row("PP2 VPP2 EP2", "moe", parts,
@@ -124,8 +126,8 @@ def _rows() -> list[Row]:
         Row("PP2 VPP2 DP2 distributed optimizer", "dense", _WHOLE,
             dict(**two, chunks=2, gathers=True)),
         Row("CP4", "dense", shared, dict(context=4)),
-        Row("CP4 dynamic", "dense", shared, dict(context=4, dynamic=True),
-            "CP4"),
+        Row("CP4 dynamic", "dense", shared,
+            dict(context=4, dynamic="packed"), "CP4"),
         Row("TP2 SP EP2", "moe", _PARTS, dict(tensor=2, **experts)),
     ]
 
