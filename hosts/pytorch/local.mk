@@ -34,6 +34,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/exchange.py \
 	hosts/pytorch/graphhooks/megatron/__init__.py \
 	hosts/pytorch/graphhooks/megatron/attach.py \
+	hosts/pytorch/graphhooks/megatron/attention.py \
 	hosts/pytorch/graphhooks/megatron/chunk.py \
 	hosts/pytorch/graphhooks/megatron/environment.py \
 	hosts/pytorch/graphhooks/megatron/exchange.py \

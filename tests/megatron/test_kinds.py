@@ -349,3 +349,53 @@ def test_what_a_dispatcher_has_is_copied_for_nobody(scope):
     """It keeps what a graph has given until the next microbatch."""
     two = compare(steps, "moe", scope)
     assert "returns copies" not in two.explained
+
+
+class LogitsAttention(training.Attention):
+    """It keeps the largest of its logits, as Transformer Engine's does with
+    qk_clip."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.current_max_attn_logits = None
+
+    def forward(self, query, key, value, *args, **kwargs):
+        found = torch.einsum("qbhd,kbhd->bhqk", query, key).detach() \
+            .amax((0, 2, 3))
+        kept = self.current_max_attn_logits
+        self.current_max_attn_logits = found if kept is None \
+            else torch.max(kept, found)
+        return super().forward(query, key, value, *args, **kwargs)
+
+
+@pytest.mark.parametrize("scope, attach", [
+    ("attn", {}), ("", {}), ("", {"granularity": "chunk"}),
+    ("attn", {"verify": "always"})])
+@pytest.mark.parametrize("is_clipped", [True, False])
+def test_the_largest_logits_are_kept_until_they_are_taken(
+        scope, attach, is_clipped):
+    """Weights are clipped by those of a step; those that are only read go on
+    over several steps."""
+    def make(kind, **more):
+        spec = training.get_gpt_layer_local_spec()
+        spec.submodules.self_attention.submodules.core_attention = \
+            LogitsAttention
+        return training.build_chunks(kind, spec=spec, **more)
+
+    def steps(each):
+        for count in COUNTS:
+            each.steps([count])
+            with torch.no_grad():
+                for layer in each.core.decoder.layers:
+                    of = layer.self_attention
+                    largest = of.core_attention.current_max_attn_logits
+                    each.losses.append(largest.clone())
+                    if is_clipped:
+                        of.linear_qkv.weight.mul_(
+                            (0.05 / largest.max()).clamp(max=1.0).sqrt())
+                        of.core_attention.current_max_attn_logits = None
+
+    two = compare(steps, "dense", scope, make=make, attach=attach)
+    passes = sum(COUNTS) * (1 if attach.get("granularity") else 2)
+    assert two.stats["replays"] \
+        == 2 * (passes - sum(two.stats["eager_calls"].values()))

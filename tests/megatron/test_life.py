@@ -624,14 +624,14 @@ def test_an_order_without_an_overlap_is_refused(word, says):
 
 def test_a_group_that_a_microbatch_names_is_kept_for_those_that_name_none():
     """One that names none finds it again, also when it runs once more."""
-    from graphhooks.megatron.groups import Kept
+    from graphhooks.megatron.attention import Groups
     from packing import KeepingAttention, PackedSeqParams
 
     both = torch.distributed.group.WORLD
     body = torch.nn.Module()
     body.attention = KeepingAttention(training.config_of("dense"), 1, None,
                                       None)
-    kept = Kept(body)
+    kept = Groups(body)
     named = PackedSeqParams(local_cp_size=1, cp_group=both)
     alone = PackedSeqParams(local_cp_size=1)
     assert kept.enter(None) == kept.enter(PackedSeqParams()) == {}

@@ -12,8 +12,8 @@ from ..errors import Error
 from ..torch.attach.body import Body
 from ..torch.base.private import give_back, stand_in
 from . import rope
+from .attention import Groups, Logits
 from .fp8 import Calls
-from .groups import Kept
 from .seam import Leftovers
 
 _REGION = "get_fp8_context"  # by which a decoder enters a region of FP8
@@ -33,7 +33,8 @@ class Whole:
         self.body.be_of(decoder)
         self._leftovers = [Leftovers(layer, True) for layer in decoder.layers]
         self._calls = Calls(quantization, self.body, settings)
-        self._groups = Kept(self.body)
+        self._groups = Groups(self.body)
+        self._logits = Logits(self.body)
         self._names = None  # by which it enters FP8; None: it does not
         if decoder.config.fp8:
             self._names = _names_of(decoder)
@@ -69,7 +70,8 @@ class Whole:
                     else self._names[_REGION](self._decoder.config):
                 quantized = self._calls.enter(is_first)
                 self._calls.flag(is_first, quantized)
-                result = self.body.forward(*args, **quantized, **given)
+                result = self._logits.keep(
+                    self.body.forward(*args, **quantized, **given))
                 self._calls.leave(quantized)
                 self._calls.overwrites(is_first, result)
                 return result
@@ -82,8 +84,10 @@ class Whole:
         self._groups.follow(kwargs.get("packed_seq_params"), kept_groups)
         try:
             with self._outside(), self._calls.inside(quantized), \
-                    rope.on_the_device(kwargs.get("packed_seq_params")):
-                return self._forward(hidden_states, attention_mask, kwargs)
+                    rope.on_the_device(kwargs.get("packed_seq_params")), \
+                    self._logits.apart() as logits:
+                result = self._forward(hidden_states, attention_mask, kwargs)
+            return self._logits.with_result(result, logits)
         finally:
             for leftovers in self._leftovers:
                 leftovers.clear()

@@ -14,50 +14,6 @@ from ..errors import Error
 
 # Where context parallelism is dynamic, the argument that has a microbatch's.
 OF_MICROBATCH = "packed_seq_params.cp_group"
-# Of an attention: what sets its process group, and what that is in.
-_SET = "set_context_parallel_group"
-_KEPT = frozenset(("cp_group", "cp_global_ranks", "cp_stream"))
-
-
-class Kept:
-    """What the attention of a segment keeps of process groups: Transformer
-    Engine's has that of the last microbatch that has named one.  It is set
-    before each call, as the attention would set it, so that graphs of several
-    groups find and leave it as eager calls do."""
-
-    def __init__(self, body):
-        self._modules = [m for m in body.modules()
-                         if hasattr(m, _SET) and _KEPT <= vars(m).keys()]
-        self._first = [m.cp_group for m in self._modules]
-        body.told_before = dict.fromkeys(map(type, self._modules), _KEPT)
-
-    def enter(self, packed) -> dict:
-        """Before a call on such sequences, or on none; returns what it is
-        given besides, as it has to know which group is left there."""
-        if _names_one(packed):
-            self._set([packed.cp_group] * len(self._modules))
-            return {}
-        kept = [m.cp_group for m in self._modules]
-        return {} if kept == self._first else {"kept_groups": kept}
-
-    def follow(self, packed, kept) -> None:
-        """Within a call, which may run again when others have been; `kept` is
-        what enter() has given, or None."""
-        if not _names_one(packed):
-            self._set(kept or self._first)
-
-    def _set(self, groups) -> None:
-        for module, group in zip(self._modules, groups):
-            if module.cp_group is not group:
-                given = (None, None, None) if group is None else (
-                    group, _ranks(group), type(module).cp_stream)
-                getattr(module, _SET)(*given, module.cp_comm_type)
-
-
-def _names_one(packed) -> bool:
-    """None with a size of 1 is this rank alone."""
-    return getattr(packed, "cp_group", None) is not None \
-        or getattr(packed, "local_cp_size", None) is not None
 
 
 def group_of(names, config, words, layers):

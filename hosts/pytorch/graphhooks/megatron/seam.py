@@ -23,8 +23,8 @@ from ..torch.attach.body import Body
 from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
                                   hooks_of, without_hooks)
 from . import rope, scope, weights
+from .attention import Groups, Logits
 from .fp8 import Calls
-from .groups import Kept
 from .offload import interface as offload
 
 log = logging.getLogger("graphhooks")
@@ -93,7 +93,8 @@ class Seam:
         self.body = Body(self._run, covered, name, self._delayed)
         self.body.be_of(layer)
         self._calls = Calls(quantization, self.body, settings)
-        self._groups = Kept(self.body)
+        self._groups = Groups(self.body)
+        self._logits = Logits(self.body)
         self._hooks = [*hooks_of(layer), *GLOBAL_HOOKS]
         self.twice = scope.entered_twice(names, layer)
         self._hooks_twice = [h for m in self.twice for h in (
@@ -211,7 +212,7 @@ class Seam:
         given.update(self._groups.enter(self._packed))
         self._calls.flag(is_first, quantized)
         with self._leftovers:
-            result = self.body.forward(*args, **given)
+            result = self._logits.keep(self.body.forward(*args, **given))
         self._calls.leave(quantized)
         self._calls.overwrites(is_first, result)
         return _to_host(result) if self._makes_numbers else result
@@ -231,6 +232,7 @@ class Seam:
             with self._calls.inside(quantized), rope.on_the_device(
                     kwargs.get("packed_seq_params")), \
                     without_hooks(self._not_heard), \
+                    self._logits.apart() as logits, \
                     _recomputing(not is_graph and self._checkpoints):
                 before = offload.enter(self._inside)
                 try:
@@ -243,7 +245,8 @@ class Seam:
             if keeps:
                 names._set_warmup_end()
             self._leftovers.clear()
-        return _to_numbers(result) if self._makes_numbers else result
+        return self._logits.with_result(
+            _to_numbers(result) if self._makes_numbers else result, logits)
 
     def outer(self) -> list:
         """Modules around what it covers, and those in a segment that Megatron

@@ -1,0 +1,104 @@
+"""What attention keeps from call to call, in attributes.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+dist = torch.distributed
+
+# What sets the process group of an attention, and what that is in.
+_SET = "set_context_parallel_group"
+_KEPT = frozenset(("cp_group", "cp_global_ranks", "cp_stream"))
+_LOGITS = "current_max_attn_logits"
+
+
+class Groups:
+    """What the attention of a segment keeps of process groups: Transformer
+    Engine's has that of the last microbatch that has named one.  It is set
+    before each call, as the attention would set it, so that graphs of several
+    groups find and leave it as eager calls do."""
+
+    def __init__(self, body):
+        self._modules = [m for m in body.modules()
+                         if hasattr(m, _SET) and _KEPT <= vars(m).keys()]
+        self._first = [m.cp_group for m in self._modules]
+        body.told_before = dict.fromkeys(map(type, self._modules), _KEPT)
+
+    def enter(self, packed) -> dict:
+        """Before a call on such sequences, or on none; returns what it is
+        given besides, as it has to know which group is left there."""
+        if _names_one(packed):
+            self._set([packed.cp_group] * len(self._modules))
+            return {}
+        kept = [m.cp_group for m in self._modules]
+        return {} if kept == self._first else {"kept_groups": kept}
+
+    def follow(self, packed, kept) -> None:
+        """Within a call, which may run again when others have been; `kept` is
+        what enter() has given, or None."""
+        if not _names_one(packed):
+            self._set(kept or self._first)
+
+    def _set(self, groups) -> None:
+        for module, group in zip(self._modules, groups):
+            if module.cp_group is not group:
+                given = (None, None, None) if group is None else (
+                    group, dist.get_process_group_ranks(group),
+                    type(module).cp_stream)
+                getattr(module, _SET)(*given, module.cp_comm_type)
+
+
+def _names_one(packed) -> bool:
+    """None with a size of 1 is this rank alone."""
+    return getattr(packed, "cp_group", None) is not None \
+        or getattr(packed, "local_cp_size", None) is not None
+
+
+class Logits:
+    """The largest of its logits since they were last taken away, of a model
+    with qk_clip or log_max_attention_logit.  A segment returns those of a call,
+    and who calls it keeps the largest, as the attention does."""
+
+    def __init__(self, body):
+        modules = [m for m in body.modules() if _LOGITS in vars(m)]
+        self._names = [*map(vars, modules)]
+        for kind in {*map(type, modules)}:
+            body.told_before[kind] = body.told_before.get(
+                kind, frozenset()) | {_LOGITS}
+
+    @contextlib.contextmanager
+    def apart(self):
+        """Within a segment, which may also run again: a list, in which those
+        of the call are in the end."""
+        found: list = []
+        before = [names[_LOGITS] for names in self._names]
+        self._put([None] * len(before))
+        try:
+            yield found
+            found += [names[_LOGITS] for names in self._names]
+        finally:
+            self._put(before)
+
+    def with_result(self, result, found: list):
+        """What a segment returns."""
+        return {"result": result, "logits": found} if self._names else result
+
+    def keep(self, returned):
+        """What the layer returns."""
+        if not self._names:
+            return returned
+        self._put([
+            kept if new is None else new.clone() if kept is None
+            else torch.max(kept, new) for kept, new in zip(
+                [names[_LOGITS] for names in self._names],
+                returned["logits"])])
+        return returned["result"]
+
+    def _put(self, values: list) -> None:
+        for names, value in zip(self._names, values):
+            names[_LOGITS] = value
