@@ -61,8 +61,8 @@ def _names_one(packed) -> bool:
 
 class Logits:
     """The largest of its logits since they were last taken away, of a model
-    with qk_clip or log_max_attention_logit.  A segment returns those of a call,
-    and who calls it keeps the largest, as the attention does."""
+    with qk_clip or log_max_attention_logit.  A segment returns those of a
+    call, and who calls it keeps the largest, as the attention does."""
 
     def __init__(self, body):
         modules = [m for m in body.modules() if _LOGITS in vars(m)]
