@@ -1048,11 +1048,25 @@ def test_sums_of_backwards_in_two(pair, options):
          **options)
 
 
+@pytest.mark.parametrize("options", [{}, {"gradients": "autograd"}])
+def test_who_asks_a_backward_in_two_for_weights(pair, options):
+    def train(run):
+        run.steps([2, 2])
+        for _ in range(2):
+            for grad in torch.autograd.grad(
+                    run.loss(), [*run.model.layers.parameters()]):
+                run.note(grad)
+            run.step(2)
+
+    pair(train, split_backward=True, **options)
+
+
 @pytest.mark.parametrize("early", [0, 1])
 @pytest.mark.parametrize("names", [["mlp.up.weight"], ["norm1.weight"],
                                    ["attn.out.bias", "norm1.weight"]])
 @pytest.mark.parametrize("gives", [False, True])
-def test_a_sum_for_who_asks_for_some(pair, names, early, gives):
+@pytest.mark.parametrize("options", [{}, {"split_backward": True}])
+def test_a_sum_for_who_asks_for_some(pair, names, early, gives, options):
     """As by backward(inputs=...), and by autograd.grad()."""
     def train(run):
         those = [run.model.layers[1].get_parameter(n) for n in names]
@@ -1069,7 +1083,7 @@ def test_a_sum_for_who_asks_for_some(pair, names, early, gives):
                 sum_of(losses).backward(inputs=those)
             note_gradients(run)
 
-    pair(train, max_slots=1, judge=False)
+    pair(train, max_slots=1, judge=False, **options)
 
 
 @pytest.mark.parametrize("early", [0, 1])

@@ -20,7 +20,7 @@ from ... import _abi
 from ..base import private
 from ..base.tree import Unserved
 from ..grad.strides import copy_of
-from ..grad.watchers import ADDED, fate
+from ..grad.watchers import LEFT, fate
 from .instance import Backward
 from .recording import capture_weights, enter_weights, undisturbed
 
@@ -43,7 +43,7 @@ class Split:
     # ---- the first call --------------------------------------------------
 
     def back(self, instance, microbatch: int, grads):
-        asks_for_both = fate(self.segment.parameters.ends) == ADDED
+        asks_for_both = fate(self.segment.parameters.ends) != LEFT
         origin = instance.origin
         results = self.segment.run_back(instance, microbatch, grads)
         if instance.backward is None or origin is None or origin.is_eager:
