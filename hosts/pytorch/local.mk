@@ -34,7 +34,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/exchange.py \
 	hosts/pytorch/graphhooks/megatron/__init__.py \
 	hosts/pytorch/graphhooks/megatron/attach.py \
-	hosts/pytorch/graphhooks/megatron/attention.py \
+	hosts/pytorch/graphhooks/megatron/left.py \
 	hosts/pytorch/graphhooks/megatron/chunk.py \
 	hosts/pytorch/graphhooks/megatron/environment.py \
 	hosts/pytorch/graphhooks/megatron/exchange.py \
@@ -48,6 +48,7 @@ EXTRA_DIST += \
 	hosts/pytorch/graphhooks/megatron/order.py \
 	hosts/pytorch/graphhooks/megatron/random.py \
 	hosts/pytorch/graphhooks/megatron/rope.py \
+	hosts/pytorch/graphhooks/megatron/routing.py \
 	hosts/pytorch/graphhooks/megatron/schedule.py \
 	hosts/pytorch/graphhooks/megatron/scope.py \
 	hosts/pytorch/graphhooks/megatron/seam.py \

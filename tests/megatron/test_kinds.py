@@ -25,6 +25,8 @@ from megatron.core.transformer import (  # noqa: E402
     multi_latent_attention as latent)
 from megatron.core.transformer.moe import (  # noqa: E402
     moe_layer, token_dispatcher)
+from megatron.core.transformer.moe.router_replay import (  # noqa: E402
+    RouterReplay, RouterReplayAction)
 
 HALF = dict(params_dtype=torch.float16, pipeline_dtype=torch.float16,
             fp16=True)
@@ -399,3 +401,85 @@ def test_the_largest_logits_are_kept_until_they_are_taken(
     passes = sum(COUNTS) * (1 if attach.get("granularity") else 2)
     assert two.stats["replays"] \
         == 2 * (passes - sum(two.stats["eager_calls"].values()))
+
+
+class Routed(training.Tokens):
+    """Whose experts are said, other ones for each microbatch."""
+
+    replays: list = []  # of the model that takes them
+    action = "REPLAY_FORWARD"
+
+    def __next__(self):
+        for replay in self.replays:
+            experts = torch.rand(
+                (self.batch * LENGTH, MOE["num_moe_experts"]),
+                generator=self._numbers).argsort(1)
+            # On the host, as what generated a text has left them.
+            replay.set_target_indices(experts[:, :2].contiguous())
+            replay.set_router_replay_action(
+                self.action and RouterReplayAction[self.action])
+        return super().__next__()
+
+
+@pytest.mark.parametrize("action", [
+    "REPLAY_FORWARD", "REPLAY_BACKWARD", None])
+@pytest.mark.parametrize("scope, kind, attach", [
+    ("attn,moe_router", "moe", {}), ("attn,moe_router,moe_preprocess", "moe", {}), ("attn", "moe", {}),
+    ("", "padded", {}), ("", "padded", {"granularity": "chunk"})])
+def test_experts_that_are_said_replay(action, scope, kind, attach):
+    left = []
+
+    def steps(each):
+        data = each.data[0]
+        data.action, data.replays = action, [
+            layer.mlp.router.router_replay
+            for layer in each.core.decoder.layers]
+        each.steps(COUNTS)
+        left.append([(r.target_topk_idx, r.replay_backward_list)
+                     for r in data.replays])
+
+    try:
+        two = compare(steps, kind, scope, data=Routed, attach=attach,
+                      moe_enable_routing_replay=True)
+    finally:
+        RouterReplay.clear_global_router_replay_instances()
+    passes = sum(COUNTS) * (1 if attach else 2)
+    assert two.stats["replays"] \
+        == 2 * (passes - sum(two.stats["eager_calls"].values()))
+    for one, other in zip(*left):
+        assert torch.equal(one[0], other[0])
+        assert len(one[1]) == len(other[1]) \
+            == (0 if action == "REPLAY_BACKWARD" else sum(COUNTS))
+
+
+@pytest.mark.parametrize("in_buffers", [False, True])
+@pytest.mark.parametrize("trains", [False, True])
+def test_experts_are_recorded(trains, in_buffers):
+    """By an evaluation, as a text is scored before it is trained on, or in the
+    training itself."""
+    def steps(each):
+        data, replays = each.data[0], [
+            layer.mlp.router.router_replay
+            for layer in each.core.decoder.layers]
+        for replay in replays if in_buffers else ():
+            replay.set_static_buffer(torch.zeros(
+                (data.batch * LENGTH, 2), dtype=torch.int64, device=DEVICE))
+        for count in COUNTS:
+            data.replays = []
+            for replay in replays:
+                replay.set_router_replay_action(RouterReplayAction.RECORD)
+            for _ in range(2):
+                each.run(1) if trains else each.evaluate(1)
+                each.losses += [
+                    replay.recorded_topk_idx.clone() for replay in replays]
+                assert not in_buffers or all(
+                    replay.recorded_topk_idx.data_ptr()
+                    == replay.static_buffer.data_ptr() for replay in replays)
+            data.replays = replays
+            each.steps([count])
+
+    try:
+        compare(steps, "moe", "attn,moe_router", data=Routed,
+                moe_enable_routing_replay=True)
+    finally:
+        RouterReplay.clear_global_router_replay_instances()

@@ -624,7 +624,7 @@ def test_an_order_without_an_overlap_is_refused(word, says):
 
 def test_a_group_that_a_microbatch_names_is_kept_for_those_that_name_none():
     """One that names none finds it again, also when it runs once more."""
-    from graphhooks.megatron.attention import Groups
+    from graphhooks.megatron.left import Groups
     from packing import KeepingAttention, PackedSeqParams
 
     both = torch.distributed.group.WORLD

@@ -8,7 +8,8 @@ A folder of its own, and the only place that knows Megatron's names:
     chunk.py       all layers of a chunk as one segment
     scope.py       which part of a layer is captured, in Megatron's words
     exchange.py    tokens by the library's exchange
-    attention.py   what attention keeps from call to call
+    left.py        what calls leave in attributes
+    routing.py     experts of tokens that somebody has said
     groups.py      whose ranks run the layers together
     fp8.py         state of Transformer Engine outside of layers
     random.py      generators of random numbers that layers draw from

@@ -12,8 +12,9 @@ from ..errors import Error
 from ..torch.attach.body import Body
 from ..torch.base.private import give_back, stand_in
 from . import rope
-from .attention import Groups, Logits
 from .fp8 import Calls
+from .left import Groups, Returned
+from .routing import Routing
 from .seam import Leftovers
 
 _REGION = "get_fp8_context"  # by which a decoder enters a region of FP8
@@ -34,7 +35,8 @@ class Whole:
         self._leftovers = [Leftovers(layer, True) for layer in decoder.layers]
         self._calls = Calls(quantization, self.body, settings)
         self._groups = Groups(self.body)
-        self._logits = Logits(self.body)
+        self._returned = Returned(self.body)
+        self._routing = Routing(self.body)
         self._names = None  # by which it enters FP8; None: it does not
         if decoder.config.fp8:
             self._names = _names_of(decoder)
@@ -49,6 +51,7 @@ class Whole:
             hook(module)
         given = {k: v for k, v in kwargs.items() if v is not None}
         given.update(self._groups.enter(given.get("packed_seq_params")))
+        given.update(self._routing.enter())
         received = None if decoder.pre_process else decoder.input_tensor
         if received is not None:  # of the stage before, for any argument
             args, given["hidden_states"] = args[1:], received
@@ -70,7 +73,7 @@ class Whole:
                     else self._names[_REGION](self._decoder.config):
                 quantized = self._calls.enter(is_first)
                 self._calls.flag(is_first, quantized)
-                result = self._logits.keep(
+                result = self._returned.keep(
                     self.body.forward(*args, **quantized, **given))
                 self._calls.leave(quantized)
                 self._calls.overwrites(is_first, result)
@@ -80,14 +83,15 @@ class Whole:
                 leftovers.__exit__()
 
     def _run(self, hidden_states, attention_mask=None, quantized=None,
-             kept_groups=None, **kwargs):
+             kept_groups=None, routing=None, **kwargs):
         self._groups.follow(kwargs.get("packed_seq_params"), kept_groups)
         try:
             with self._outside(), self._calls.inside(quantized), \
                     rope.on_the_device(kwargs.get("packed_seq_params")), \
-                    self._logits.apart() as logits:
+                    self._returned.apart() as left, \
+                    self._routing.inside(routing):
                 result = self._forward(hidden_states, attention_mask, kwargs)
-            return self._logits.with_result(result, logits)
+            return self._returned.with_result(result, left)
         finally:
             for leftovers in self._leftovers:
                 leftovers.clear()

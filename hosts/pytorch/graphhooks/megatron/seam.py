@@ -23,9 +23,10 @@ from ..torch.attach.body import Body
 from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
                                   hooks_of, without_hooks)
 from . import rope, scope, weights
-from .attention import Groups, Logits
 from .fp8 import Calls
+from .left import Groups, Returned
 from .offload import interface as offload
+from .routing import Routing
 
 log = logging.getLogger("graphhooks")
 
@@ -94,7 +95,8 @@ class Seam:
         self.body.be_of(layer)
         self._calls = Calls(quantization, self.body, settings)
         self._groups = Groups(self.body)
-        self._logits = Logits(self.body)
+        self._returned = Returned(self.body)
+        self._routing = Routing(self.body)
         self._hooks = [*hooks_of(layer), *GLOBAL_HOOKS]
         self.twice = scope.entered_twice(names, layer)
         self._hooks_twice = [h for m in self.twice for h in (
@@ -210,14 +212,16 @@ class Seam:
         quantized = self._calls.enter(is_first)
         given.update(quantized)
         given.update(self._groups.enter(self._packed))
+        given.update(self._routing.enter())
         self._calls.flag(is_first, quantized)
         with self._leftovers:
-            result = self._logits.keep(self.body.forward(*args, **given))
+            result = self._returned.keep(self.body.forward(*args, **given))
         self._calls.leave(quantized)
         self._calls.overwrites(is_first, result)
         return _to_host(result) if self._makes_numbers else result
 
-    def _run(self, hidden_states, quantized=None, kept_groups=None, **kwargs):
+    def _run(self, hidden_states, quantized=None, kept_groups=None,
+             routing=None, **kwargs):
         """The part of the layer that the scope names."""
         layer, names = self.layer, self._names
         is_graph = is_capturing()
@@ -232,7 +236,8 @@ class Seam:
             with self._calls.inside(quantized), rope.on_the_device(
                     kwargs.get("packed_seq_params")), \
                     without_hooks(self._not_heard), \
-                    self._logits.apart() as logits, \
+                    self._returned.apart() as left, \
+                    self._routing.inside(routing), \
                     _recomputing(not is_graph and self._checkpoints):
                 before = offload.enter(self._inside)
                 try:
@@ -245,8 +250,8 @@ class Seam:
             if keeps:
                 names._set_warmup_end()
             self._leftovers.clear()
-        return self._logits.with_result(
-            _to_numbers(result) if self._makes_numbers else result, logits)
+        return self._returned.with_result(
+            _to_numbers(result) if self._makes_numbers else result, left)
 
     def outer(self) -> list:
         """Modules around what it covers, and those in a segment that Megatron

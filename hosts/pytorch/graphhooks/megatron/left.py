@@ -1,4 +1,4 @@
-"""What attention keeps from call to call, in attributes.
+"""What calls leave in attributes, for other calls or for who asks for it.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -14,7 +14,7 @@ dist = torch.distributed
 # What sets the process group of an attention, and what that is in.
 _SET = "set_context_parallel_group"
 _KEPT = frozenset(("cp_group", "cp_global_ranks", "cp_stream"))
-_LOGITS = "current_max_attn_logits"
+_LOGITS, _EXPERTS = "current_max_attn_logits", "recorded_topk_idx"
 
 
 class Groups:
@@ -59,14 +59,18 @@ def _names_one(packed) -> bool:
         or getattr(packed, "local_cp_size", None) is not None
 
 
-class Logits:
-    """The largest of its logits since they were last taken away, of a model
-    with qk_clip or log_max_attention_logit.  A segment returns those of a
-    call, and who calls it keeps the largest, as the attention does."""
+class Returned:
+    """Attributes that calls leave for who asks for them later: the largest
+    logits of attention until they are taken away (qk_clip,
+    log_max_attention_logit), and the experts that routers have chosen, where
+    they record that.  A segment returns what its call has left, and who calls
+    it leaves that, as the call does."""
 
     def __init__(self, body):
         modules = [m for m in body.modules() if _LOGITS in vars(m)]
-        self._names = [*map(vars, modules)]
+        replays = replays_of(body)
+        self._places = [(m, _LOGITS, _largest) for m in modules] \
+            + [(replay, _EXPERTS, _recorded) for replay in replays]
         for kind in {*map(type, modules)}:
             body.told_before[kind] = body.told_before.get(
                 kind, frozenset()) | {_LOGITS}
@@ -76,29 +80,46 @@ class Logits:
         """Within a segment, which may also run again: a list, in which those
         of the call are in the end."""
         found: list = []
-        before = [names[_LOGITS] for names in self._names]
+        before = self._values()
         self._put([None] * len(before))
         try:
             yield found
-            found += [names[_LOGITS] for names in self._names]
+            found += self._values()
         finally:
             self._put(before)
 
     def with_result(self, result, found: list):
         """What a segment returns."""
-        return {"result": result, "logits": found} if self._names else result
+        return {"result": result, "left": found} if self._places else result
 
     def keep(self, returned):
         """What the layer returns."""
-        if not self._names:
+        if not self._places:
             return returned
-        self._put([
-            kept if new is None else new.clone() if kept is None
-            else torch.max(kept, new) for kept, new in zip(
-                [names[_LOGITS] for names in self._names],
-                returned["logits"])])
+        self._put([kept if new is None else keep(thing, kept, new)
+                   for (thing, _, keep), kept, new in zip(
+                       self._places, self._values(), returned["left"])])
         return returned["result"]
 
+    def _values(self) -> list:
+        return [vars(thing)[name] for thing, name, _ in self._places]
+
     def _put(self, values: list) -> None:
-        for names, value in zip(self._names, values):
-            names[_LOGITS] = value
+        for (thing, name, _), value in zip(self._places, values):
+            vars(thing)[name] = value
+
+
+def replays_of(body) -> list:
+    """What routers have for routing replay."""
+    return [replay for m in body.modules() for replay in [
+        vars(m).get("router_replay")] if replay is not None]
+
+
+def _largest(_, kept, new):
+    return new.clone() if kept is None else torch.max(kept, new)
+
+
+def _recorded(replay, _, new):
+    """A buffer that the call has copied them to has them already."""
+    return new.clone() if replay.static_buffer is None \
+        else replay.static_buffer[:len(new)]
