@@ -1061,6 +1061,28 @@ def test_who_asks_a_backward_in_two_for_weights(pair, options):
     pair(train, split_backward=True, **options)
 
 
+@pytest.mark.parametrize("first", ["embed.weight", "layers.1.mlp.up.weight"])
+@pytest.mark.parametrize("second", [[], ["layers.0.norm1.weight",
+                                         "layers.2.mlp.up.weight"]])
+@pytest.mark.parametrize("options", [{}, {"gradients": "autograd"}])
+def test_another_backward_is_no_second_of_two(pair, first, second, options):
+    """It goes on to the layers before."""
+    def train(run):
+        run.steps([2, 2])
+        for _ in range(2):
+            run.zero()
+            loss = run.loss()
+            loss.backward(inputs=[run.model.get_parameter(first)],
+                          retain_graph=True)
+            loss.backward(inputs=[*map(run.model.get_parameter, second)]
+                          or None)
+            note_gradients(run)
+            run.optimizer.step()
+
+    pair(train, split_backward=True, eager=None, refused="second backward",
+         **options)
+
+
 @pytest.mark.parametrize("early", [0, 1])
 @pytest.mark.parametrize("names", [["mlp.up.weight"], ["norm1.weight"],
                                    ["attn.out.bias", "norm1.weight"]])

@@ -53,8 +53,13 @@ ADDED, GIVEN, LEFT = "added to .grad", "given to who asks", "left alone"
 
 def fate(parameters) -> str:
     """What the pass of autograd at hand does with their gradients."""
+    return fate_by(get_gradient_edge(p).node for p in parameters)
+
+
+def fate_by(nodes) -> str:
+    """What it does with gradients that come to these."""
     try:
-        found = any(will_run(get_gradient_edge(p).node) for p in parameters)
+        found = any(map(will_run, nodes))
     except RuntimeError:  # that one's is what autograd.grad() is asked for
         return GIVEN
     return ADDED if found else LEFT

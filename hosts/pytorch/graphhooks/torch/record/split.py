@@ -15,12 +15,13 @@ from __future__ import annotations
 import contextlib
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from ... import _abi
 from ..base import private
 from ..base.tree import Unserved
 from ..grad.strides import copy_of
-from ..grad.watchers import LEFT, fate
+from ..grad.watchers import GIVEN, LEFT, fate, fate_by
 from .instance import Backward
 from .recording import capture_weights, enter_weights, undisturbed
 
@@ -84,8 +85,17 @@ class Split:
 
     # ---- the second ------------------------------------------------------
 
-    def waits(self, instance, origin) -> bool:
-        return self._waiting.get(instance) is origin
+    def waits(self, instance, origin, node) -> bool:
+        """Whether the pass at hand, which comes by that node, is the second
+        call for a forward, and not another backward through all layers, as
+        one with retain_graph=True may be followed by."""
+        if self._waiting.get(instance) is not origin:
+            return False
+        ends = [get_gradient_edge(p).node
+                for p in self.segment.parameters.ends]
+        others = [n for n, _ in node.next_functions
+                  if n is not None and n not in ends]
+        return fate_by(ends) == GIVEN and fate_by(others) == LEFT
 
     def is_waiting(self) -> bool:
         """One of its backwards has gone half the way."""

@@ -57,7 +57,7 @@ class Replay(torch.autograd.Function):
     def backward(ctx, *grads):
         segment, instance, microbatch, step, kept, origin = ctx.flight
         if segment.split is not None and step == segment.owner.steps \
-                and segment.split.waits(instance, origin):
+                and segment.split.waits(instance, origin, ctx):
             found = segment.split.weights(instance, microbatch, origin)
             origin.let_go(ctx, segment.sums)
             return (None, *found) if found is not None else _instead(
