@@ -14,6 +14,8 @@ from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH, Block,
 from torch.nn.utils import parametrize
 
 from graphhooks import Error
+from graphhooks.torch.grad.sums import Aside
+from graphhooks.torch.grad.write_streams import Writes
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 FLIGHT = pytest.mark.parametrize("in_flight", [1, 3])
@@ -1040,6 +1042,28 @@ def test_a_sum_of_a_layers_only_weight(runs, count, slots, early, exact):
     said = "elsewhere" in run.attached.stats()["eager_calls"]
     assert said is not exact
     assert said or differing(eager.state(), run.state()) == []
+
+
+def test_a_sum_waits_for_the_stream_that_wrote_last(runs, monkeypatch):
+    """Autograd adds up what it has on a stream of its own."""
+    came = []
+
+    def note(what, of, name):
+        call = getattr(of, name)
+
+        def noting(*args):
+            came.append(what)
+            return call(*args)
+
+        monkeypatch.setattr(of, name, noting)
+
+    run = runs(grain="layer", max_slots=1)
+    run.steps([1, 1])
+    note("order", Writes, "order")
+    note("take", Aside, "take")
+    sums(run, 2)
+    took = [i for i, what in enumerate(came) if what == "take"]
+    assert took and all(came[i - 1] == "order" for i in took)
 
 
 @pytest.mark.parametrize("options", [{}, {"gradients": "autograd"}])
