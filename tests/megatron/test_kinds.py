@@ -483,3 +483,55 @@ def test_experts_are_recorded(trains, in_buffers):
                 moe_enable_routing_replay=True)
     finally:
         RouterReplay.clear_global_router_replay_instances()
+
+
+def _dispatch(x, routing_map, probs, num_permuted_tokens, **_):
+    """As HybridEP does, of one rank: no more than so many tokens go, of each
+    expert after the other."""
+    of, each = routing_map.T.nonzero(as_tuple=True)
+    of, each = of[:num_permuted_tokens], each[:num_permuted_tokens]
+    counts = torch.bincount(of, minlength=routing_map.shape[1])
+    return x[each], probs.T[of, each], None, counts, (
+        each, len(x), (routing_map.sum() - len(each))[None])
+
+
+def _combine(x, handle, **_):
+    each, count, _ = handle
+    return x.new_zeros(count, x.shape[1]).index_add(0, each, x)
+
+
+@pytest.mark.parametrize("data", [training.Tokens, Lengths])
+@pytest.mark.parametrize("factor", [None, 0.5])
+@pytest.mark.parametrize("scope", [
+    "attn", "attn,moe_router", "attn,moe_router,moe_preprocess"])
+@pytest.mark.parametrize("kind", ["moe", "shared", "sigmoid"])
+def test_a_dispatcher_that_has_others_do_it(monkeypatch, kind, scope, factor,
+                                            data):
+    """What these work out in a graph is there for the rest of the layer, and
+    is of the microbatch at hand."""
+    monkeypatch.setattr(token_dispatcher, "hybrid_ep_dispatch", _dispatch)
+    monkeypatch.setattr(token_dispatcher, "hybrid_ep_combine", _combine)
+    monkeypatch.setattr(token_dispatcher, "get_align_size_for_quantization",
+                        lambda config: 1)
+
+    def make(*args, **more):
+        cores = training.build_chunks(*args, **more)
+        for layer in cores[0].decoder.layers:  # its check asks for more
+            layer.mlp.token_dispatcher._comm_manager \
+                .moe_expert_rank_capacity_factor = factor
+        return cores
+
+    two = compare(steps, kind, scope, data=data, eager=("warmup", "input"),
+                  make=make, moe_token_dispatcher_type="flex",
+                  moe_flex_dispatcher_backend="hybridep",
+                  moe_router_dtype="fp32")
+    passes = 2 * sum(COUNTS)
+    assert two.stats["replays"] \
+        == 2 * (passes - sum(two.stats["eager_calls"].values()))
+
+
+@pytest.mark.parametrize("scope", [
+    "attn", "attn,moe_router", "attn,moe_router,moe_preprocess"])
+@pytest.mark.parametrize("kind", ["moe", "shared", "sigmoid"])
+def test_a_dispatcher_that_gathers_all_tokens(kind, scope):
+    compare(steps, kind, scope, moe_token_dispatcher_type="allgather")

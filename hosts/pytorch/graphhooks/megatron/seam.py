@@ -43,6 +43,7 @@ _OF_ATTACH = (*_REPLACED, "cuda_graphs", "cuda_graph_manual_hooks")
 _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
                   "output_splits_tp", "tokens_per_expert",
                   "num_global_tokens_per_local_expert")
+_MANAGER = "_comm_manager"
 # What a MoE layer works out of its input before it reads it; a graph that ends
 # within the layer leaves it to the rest.
 _OF_WHOLE = ("capacity", "num_out_tokens", "hidden_shape",
@@ -317,6 +318,13 @@ class Leftovers:
         dispatcher = getattr(getattr(layer, "mlp", None), "token_dispatcher",
                              None)
         self._dispatcher = None if dispatcher is None else vars(dispatcher)
+        # Of one that has somebody else do it: tensors that a graph returns.
+        self._manager = getattr(getattr(dispatcher, _MANAGER, None),
+                                "__dict__", {})
+        self._of_manager = [
+            name.removeprefix(f"{_MANAGER}.")
+            for name in getattr(dispatcher, "cudagraph_attrs", ())
+            if name.startswith(f"{_MANAGER}.")]
         # Tensors that it has from the beginning, such as tables; it may have
         # run before the attach.
         self._own = frozenset(
@@ -342,6 +350,7 @@ class Leftovers:
             if name in self._names or (isinstance(value, torch.Tensor)
                                           and name not in self._own):
                 names[name] = None
+        self._manager.update(dict.fromkeys(self._of_manager))
 
 
 def _names_in(function) -> tuple:
