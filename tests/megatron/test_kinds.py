@@ -424,7 +424,8 @@ class Routed(training.Tokens):
 @pytest.mark.parametrize("action", [
     "REPLAY_FORWARD", "REPLAY_BACKWARD", None])
 @pytest.mark.parametrize("scope, kind, attach", [
-    ("attn,moe_router", "moe", {}), ("attn,moe_router,moe_preprocess", "moe", {}), ("attn", "moe", {}),
+    ("attn,moe_router", "moe", {}), ("attn", "moe", {}),
+    ("attn,moe_router,moe_preprocess", "moe", {}),
     ("", "padded", {}), ("", "padded", {"granularity": "chunk"})])
 def test_experts_that_are_said_replay(action, scope, kind, attach):
     left = []
