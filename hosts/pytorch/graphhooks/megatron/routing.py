@@ -32,6 +32,8 @@ class Routing:
 
     def enter(self) -> dict:
         """Before a call; returns what it is given besides."""
+        if not self._replays:  # as in most models
+            return {}
         given = [*map(self._given, self._replays)]
         return {"routing": given} if any(
             name is not None for name, _ in given) else {}
