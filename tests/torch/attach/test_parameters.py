@@ -11,9 +11,11 @@ import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH, Block,
                     F, Mlp, Model, Normed, adamw, differing, nn,
                     note_gradients, torch)
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.utils import parametrize
 
 from graphhooks import Error
+from graphhooks.torch.grad.away import put_gradients
 from graphhooks.torch.grad.sums import Aside
 from graphhooks.torch.grad.write_streams import Writes
 
@@ -1064,6 +1066,34 @@ def test_a_sum_waits_for_the_stream_that_wrote_last(runs, monkeypatch):
     sums(run, 2)
     took = [i for i, what in enumerate(came) if what == "take"]
     assert took and all(came[i - 1] == "order" for i in took)
+
+
+@pytest.mark.parametrize("count, slots, early", [
+    (2, 1, 0), (2, 1, 1), (3, 2, 0), (3, 2, 1), (3, 3, 2)])
+def test_a_sum_for_an_engine_that_is_told(pair, count, slots, early):
+    """It adds what autograd has summed up to a buffer of its own."""
+    def put(p):
+        if p.grad is not None:
+            p.main_grad.add_(p.grad)
+            p.grad = None
+
+    def before(run):
+        run.nodes = []  # which live as long as somebody has them
+        for layer in run.model.layers:
+            p = layer.mlp.up.weight
+            p.main_grad = torch.zeros_like(p)
+            put_gradients(layer, {p: put})
+            run.nodes.append(get_gradient_edge(p).node)
+            run.nodes[-1].register_hook(lambda *_, p=p: put(p))
+
+    def train(run):
+        run.steps([count, count])
+        sums(run, count, 1, early=early)
+        for layer in run.model.layers:
+            run.note(layer.mlp.up.weight.main_grad)
+
+    pair(train, max_slots=slots, before=before, eager=None,
+         refused="to main_grad, and the graphs would add each")
 
 
 @pytest.mark.parametrize("options", [{}, {"gradients": "autograd"}])

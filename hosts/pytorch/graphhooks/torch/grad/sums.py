@@ -261,10 +261,9 @@ class Sums:
             and self._may_take()
 
     def _may_take(self) -> bool:
-        """Nor an engine."""
-        segment = self.segment
-        return segment.owner.ranks.size == 1 \
-            and not segment.parameters.adds_up()
+        """Ranks that share graphs cannot part, as they would where graphs put
+        gradients where an engine has them."""
+        return self.segment.owner.ranks.size == 1
 
     def _is_in_turn(self, p) -> bool:
         """Whether eager would have added the same by now.  It is so before the
