@@ -253,6 +253,7 @@ def test_what_is_computed_again(kind, scope, modules):
             recompute_modules=modules)
 
 
+SAID = dict(moe_enable_routing_replay=True)
 FULL = dict(recompute_granularity="full", recompute_num_layers=1)
 
 
@@ -451,6 +452,51 @@ def test_experts_that_are_said_replay(action, scope, kind, attach):
         assert torch.equal(one[0], other[0])
         assert len(one[1]) == len(other[1]) \
             == (0 if action == "REPLAY_BACKWARD" else sum(COUNTS))
+
+
+AGAIN = dict(recompute_granularity="selective", recompute_modules=["moe"])
+
+
+@pytest.mark.parametrize("kind, scope, attach, more", [
+    ("padded", "", {"granularity": "chunk"},
+     dict(recompute_method="uniform", **FULL)),
+    ("padded", "", {"granularity": "chunk"}, AGAIN),
+    ("padded", "", {}, AGAIN), ("padded", "moe", {}, AGAIN),
+    ("moe", "attn", {}, AGAIN)],
+    ids=["full", "chunk", "layer", "moe", "outside"])
+def test_experts_that_are_said_for_what_runs_again(kind, scope, attach, more):
+    """Each backward is told of it before, and the list has no more of them
+    than are to come, wherever routers run again."""
+    def steps(each):
+        data, own = each.data[0], each._forward
+        data.replays = [layer.mlp.router.router_replay
+                        for layer in each.core.decoder.layers]
+
+        def forward(*args):
+            out, loss = own(*args)
+            for replay in data.replays:
+                replay.set_router_replay_action(
+                    RouterReplayAction.REPLAY_BACKWARD)
+            return out, loss
+
+        each._forward = forward
+        each.steps(COUNTS)
+        assert [r.replay_backward_list for r in data.replays] == [[], []]
+
+    one, two = training.Training(kind, None, data=Routed, **SAID, **more), \
+        training.Training(kind, scope, data=Routed, attach=attach, **SAID,
+                          **more)
+    try:
+        for each in one, two:
+            training.seed()
+            steps(each)
+    finally:
+        stats = two.end()
+        RouterReplay.clear_global_router_replay_instances()
+    assert training.differing(one.state(), two.state()) == []
+    assert all("run again in its backward" in why
+               for why in stats["refused"].values())
+    assert bool(stats["refused"]) == (attach != {})
 
 
 @pytest.mark.parametrize("in_buffers", [False, True])

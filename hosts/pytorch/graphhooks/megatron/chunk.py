@@ -36,7 +36,7 @@ class Whole:
         self._calls = Calls(quantization, self.body, settings)
         self._groups = Groups(self.body)
         self._returned = Returned(self.body)
-        self._routing = Routing(self.body)
+        self._routing = Routing(self.body, _runs_again(decoder.config))
         self._names = None  # by which it enters FP8; None: it does not
         if decoder.config.fp8:
             self._names = _names_of(decoder)
@@ -134,6 +134,13 @@ class Whole:
         if vars(self._decoder).get("forward") is self:
             give_back(self._decoder, None)
         self._before = []
+
+
+def _runs_again(config) -> bool:
+    """Routers do, within the backward of their layer."""
+    return config.recompute_granularity == "full" \
+        or config.recompute_granularity == "selective" \
+        and "moe" in (config.recompute_modules or ())
 
 
 def _no_region(*_, **__):

@@ -12,6 +12,10 @@ from __future__ import annotations
 
 import contextlib
 
+import torch
+from torch.cuda import is_current_stream_capturing as is_capturing
+
+from ..torch.base.tree import Unfit
 from .left import replays_of
 
 # What it is to do; the experts of a forward, and those of forwards that run
@@ -23,8 +27,11 @@ _LEFT = ("recorded_topk_idx",)
 class Routing:
     """That of the routers of a segment."""
 
-    def __init__(self, body):
+    def __init__(self, body, runs_again=False):
+        """`runs_again`: in its backward too, where a router reads what is
+        beside it by then, and takes experts off the list."""
         self._replays = replays_of(body)
+        self._is_unfit = runs_again and bool(self._replays)
         self._device = next((p.device for p in body.parameters()), None)
         self._actions: dict = {None: None}  # by their names
         body.told = {**body.told, **dict.fromkeys(map(type, self._replays),
@@ -50,14 +57,35 @@ class Routing:
         return name, experts if experts is None \
             else experts.to(self._device)
 
+    def leave(self, result) -> None:
+        """After a call whose routers would run again in its backward, and do
+        not: the list is there as if they had."""
+        results = result if isinstance(result, (list, tuple)) else (result,)
+        last = next((r for r in results if isinstance(r, torch.Tensor)
+                     and r.requires_grad), None)
+        if self._replays and last is not None:
+            last.register_hook(self._take)
+
+    def _take(self, _) -> None:
+        for replay in self._replays:
+            if getattr(replay.router_replay_action, "name", None) \
+                    == "REPLAY_BACKWARD" and replay.replay_backward_list:
+                del replay.replay_backward_list[0]
+
     @contextlib.contextmanager
     def inside(self, routing):
         """Within a call, with what enter() has given, or None."""
+        if self._is_unfit and is_capturing():
+            raise Unfit("its routers, which may repeat experts, run again in "
+                        "its backward, and a graph would not see what they "
+                        "are to do by then: leave moe_enable_routing_replay "
+                        "out, or the recomputation")
         before = [[getattr(replay, name) for name in _NAMES]
                   for replay in self._replays]
         for replay, (name, experts) in zip(
                 self._replays, routing or [(None, None)] * len(before)):
-            _put(replay, (self._actions[name], experts, [experts]))
+            _put(replay, (self._actions[name], experts,
+                          [] if experts is None else [experts]))
         try:
             yield
         finally:

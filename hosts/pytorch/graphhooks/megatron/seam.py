@@ -126,6 +126,8 @@ class Seam:
         self._keeps = bool(again) and "layernorm" not in again
         # Experts leave other tensors behind if they are computed again, so
         # does FP8; and generators are put back that a graph draws from.
+        self._drops_experts = "moe" in again \
+            and self._has(names.CudaGraphModule.moe)
         self._checkpoints = bool(again.difference({"layernorm", "moe_act"})) \
             and again.isdisjoint({"moe", "shared_experts"}) \
             and self._takes_attention and _is_plain(layer.config)
@@ -219,6 +221,8 @@ class Seam:
             result = self._returned.keep(self.body.forward(*args, **given))
         self._calls.leave(quantized)
         self._calls.overwrites(is_first, result)
+        if self._drops_experts:
+            self._routing.leave(result)
         return _to_host(result) if self._makes_numbers else result
 
     def _run(self, hidden_states, quantized=None, kept_groups=None,
