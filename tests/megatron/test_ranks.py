@@ -154,6 +154,29 @@ def test_each_token_is_in_one_microbatch_of_one_rank(monkeypatch, tmp_path,
                     for at in range(n)}) == 1
 
 
+def test_each_rank_brings_paragraphs_to_megatrons_schedule(monkeypatch,
+                                                           tmp_path):
+    """Also where one fills a microbatch of all ranks."""
+    monkeypatch.setattr(sys, "path", [str(
+        STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])
+    import types
+
+    import megatron_packed
+
+    monkeypatch.setattr(megatron_packed, "HybridCPDataLoaderWrapper",
+                        lambda batches, config: next(batches))
+    (tmp_path / "text").write_bytes(b"\n\n".join([b"a" * 60, b"b" * 60]))
+    args = types.SimpleNamespace(sequence=16, seed=1, text=tmp_path / "text")
+    shape = types.SimpleNamespace(context=4, dynamic="schedule")
+    for rank in range(4):
+        text = megatron_packed.Text(args, types.SimpleNamespace(
+            rank=rank, device=torch.device("cpu")), shape)
+        for step, count in enumerate((1, 3, 6)):
+            (of,), = text.microbatches(step, count)
+            assert len(of["cu_seqlens"]) == (3 if count == 6 and rank < 2
+                                             else 2)
+
+
 def test_a_step_is_traced_after_all_that_is_compared(ranks, tmp_path):
     status, said, found = ranks(
         "--only", "PP2,EP2 overlap", "--modes", "layer+scope@auto,exchange",

@@ -164,7 +164,12 @@ class Text:
 
     def _step(self, step: int, count: int) -> list:
         while len(self._steps) <= step:
-            self._steps.append([next(self._all) for _ in range(count)])
+            rounds = [next(self._all) for _ in range(count)]
+            # To Megatron's loader each rank brings a paragraph at least.
+            while self._dynamic == "schedule" \
+                    and len(_texts(rounds)) < self._context:
+                rounds.append(next(self._all))
+            self._steps.append(rounds)
         return self._steps[step]
 
     # ---- microbatches ------------------------------------------------------
@@ -180,16 +185,14 @@ class Text:
         """Of a step, without padding, on average; the first rank of a group
         has them all."""
         texts = [t for step, count in enumerate(counts)
-                 for _, groups in self._step(step, count)
-                 for group in groups for t in group]
+                 for t in _texts(self._step(step, count))]
         return sum(len(t) - 1 for t in texts) // len(counts) \
             if self._mine == 0 else 0
 
     def _scheduled(self, step: int, count: int):
         """The paragraphs of as many microbatches, as Megatron's loader gives
         them to its schedule."""
-        texts = [text for _, groups in self._step(step, count)
-                 for group in groups for text in group]
+        texts = _texts(self._step(step, count))
         samples = [_sample(text, self._context) for text in
                    texts[self._mine::self._context]]
         whole = {name: torch.cat([one[name] for one in samples])
@@ -233,6 +236,11 @@ class Text:
                 .get_hybrid_data_context_parallel_groups(group_size=size)
                 if self._dynamic and size > 1 else None,
                 pad_between_seqs=True)}
+
+
+def _texts(rounds) -> list:
+    return [text for _, groups in rounds for group in groups
+            for text in group]
 
 
 def _sample(text, size: int) -> dict:
