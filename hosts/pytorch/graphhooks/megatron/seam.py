@@ -124,10 +124,10 @@ class Seam:
         again = {*(layer.config.recompute_modules or ())} \
             if layer.config.recompute_granularity == "selective" else set()
         self._keeps = bool(again) and "layernorm" not in again
-        # Experts leave other tensors behind if they are computed again, so
-        # does FP8; and generators are put back that a graph draws from.
         self._drops_experts = "moe" in again \
             and self._has(names.CudaGraphModule.moe)
+        # Experts leave other tensors behind if they are computed again, so
+        # does FP8; and generators are put back that a graph draws from.
         self._checkpoints = bool(again.difference({"layernorm", "moe_act"})) \
             and again.isdisjoint({"moe", "shared_experts"}) \
             and self._takes_attention and _is_plain(layer.config)
