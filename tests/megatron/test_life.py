@@ -624,25 +624,23 @@ def test_an_order_without_an_overlap_is_refused(word, says):
 
 def test_a_group_that_a_microbatch_names_is_kept_for_those_that_name_none():
     """One that names none finds it again, also when it runs once more."""
-    from graphhooks.megatron.left import Groups
+    from graphhooks.megatron.left import KeptGroups
     from packing import KeepingAttention, PackedSeqParams
 
     both = torch.distributed.group.WORLD
-    body = torch.nn.Module()
-    body.attention = KeepingAttention(training.config_of("dense"), 1, None,
-                                      None)
-    kept = Groups(body)
+    attention = KeepingAttention(training.config_of("dense"), 1, None, None)
+    kept = KeptGroups(graphhooks.segment(attention, [attention]))
     named = PackedSeqParams(local_cp_size=1, cp_group=both)
     alone = PackedSeqParams(local_cp_size=1)
     assert kept.enter(None) == kept.enter(PackedSeqParams()) == {}
-    assert kept.enter(named) == {} and body.attention.cp_group is both
-    assert body.attention.cp_global_ranks == [0]
+    assert kept.enter(named) == {} and attention.cp_group is both
+    assert attention.cp_global_ranks == [0]
     left = kept.enter(PackedSeqParams())
     assert left == {"kept_groups": [both]}
-    assert kept.enter(alone) == {} and body.attention.cp_group is None
+    assert kept.enter(alone) == {} and attention.cp_group is None
     kept.follow(PackedSeqParams(), left["kept_groups"])
-    assert body.attention.cp_group is both
+    assert attention.cp_group is both
     kept.follow(alone, None)  # which its forward sets itself
-    assert body.attention.cp_group is both
+    assert attention.cp_group is both
     kept.follow(None, None)
-    assert body.attention.cp_group is None
+    assert attention.cp_group is None

@@ -13,7 +13,7 @@ from ..torch.attach.body import Body
 from ..torch.base.private import give_back, stand_in
 from . import rope
 from .fp8 import Calls
-from .left import Groups, Returned
+from .left import KeptGroups, Returned
 from .routing import Routing
 from .seam import Leftovers
 
@@ -34,7 +34,7 @@ class Whole:
         self.body.be_of(decoder)
         self._leftovers = [Leftovers(layer, True) for layer in decoder.layers]
         self._calls = Calls(quantization, self.body, settings)
-        self._groups = Groups(self.body)
+        self._groups = KeptGroups(self.body)
         self._returned = Returned(self.body)
         self._routing = Routing(self.body, _runs_again(decoder.config))
         self._names = None  # by which it enters FP8; None: it does not

@@ -121,7 +121,7 @@ class Calls:
         self._left = regions.Left()
         body.__dict__["left_in"] = (self._left,)
         if quantization is not None:
-            body.told = {type(quantization.state): OF_REGION + OF_CALLS}
+            body.tell([quantization.state], OF_REGION + OF_CALLS)
             body.settle = self._put_back
 
     def is_first(self) -> bool:

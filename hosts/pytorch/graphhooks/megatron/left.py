@@ -13,11 +13,11 @@ dist = torch.distributed
 
 # What sets the process group of an attention, and what that is in.
 _SET = "set_context_parallel_group"
-_KEPT = frozenset(("cp_group", "cp_global_ranks", "cp_stream"))
+_KEPT = {"cp_group", "cp_global_ranks", "cp_stream"}
 _LOGITS, _EXPERTS = "current_max_attn_logits", "recorded_topk_idx"
 
 
-class Groups:
+class KeptGroups:
     """What the attention of a segment keeps of process groups: Transformer
     Engine's has that of the last microbatch that has named one.  It is set
     before each call, as the attention would set it, so that graphs of several
@@ -27,7 +27,7 @@ class Groups:
         self._modules = [m for m in body.modules()
                          if hasattr(m, _SET) and _KEPT <= vars(m).keys()]
         self._first = [m.cp_group for m in self._modules]
-        body.told_before = dict.fromkeys(map(type, self._modules), _KEPT)
+        body.tell(self._modules, _KEPT)
 
     def enter(self, packed) -> dict:
         """Before a call on such sequences, or on none; returns what it is
@@ -35,8 +35,10 @@ class Groups:
         if _names_one(packed):
             self._set([packed.cp_group] * len(self._modules))
             return {}
-        kept = [m.cp_group for m in self._modules]
-        return {} if kept == self._first else {"kept_groups": kept}
+        for module, first in zip(self._modules, self._first):
+            if module.cp_group is not first:
+                return {"kept_groups": [m.cp_group for m in self._modules]}
+        return {}
 
     def follow(self, packed, kept) -> None:
         """Within a call, which may run again when others have been; `kept` is
@@ -71,9 +73,8 @@ class Returned:
         replays = replays_of(body)
         self._places = [(m, _LOGITS, _largest) for m in modules] \
             + [(replay, _EXPERTS, _recorded) for replay in replays]
-        for kind in {*map(type, modules)}:
-            body.told_before[kind] = body.told_before.get(
-                kind, frozenset()) | {_LOGITS}
+        body.tell(modules, [_LOGITS])
+        body.tell(replays, [_EXPERTS])
 
     @contextlib.contextmanager
     def apart(self):

@@ -21,7 +21,6 @@ from .left import replays_of
 # What it is to do; the experts of a forward, and those of forwards that run
 # again in a backward.
 _NAMES = ("router_replay_action", "target_topk_idx", "replay_backward_list")
-_LEFT = ("recorded_topk_idx",)
 
 
 class Routing:
@@ -34,8 +33,7 @@ class Routing:
         self._is_unfit = runs_again and bool(self._replays)
         self._device = next((p.device for p in body.parameters()), None)
         self._actions: dict = {None: None}  # by their names
-        body.told = {**body.told, **dict.fromkeys(map(type, self._replays),
-                                                  _NAMES + _LEFT)}
+        body.tell(self._replays, _NAMES)
 
     def enter(self) -> dict:
         """Before a call; returns what it is given besides."""

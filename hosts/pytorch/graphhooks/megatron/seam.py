@@ -24,7 +24,7 @@ from ..torch.base.private import (GLOBAL_HOOKS, copy_as_ever, copy_without,
                                   hooks_of, without_hooks)
 from . import rope, scope, weights
 from .fp8 import Calls
-from .left import Groups, Returned
+from .left import KeptGroups, Returned
 from .offload import interface as offload
 from .routing import Routing
 
@@ -95,7 +95,7 @@ class Seam:
         self.body = Body(self._run, covered, name, self._delayed)
         self.body.be_of(layer)
         self._calls = Calls(quantization, self.body, settings)
-        self._groups = Groups(self.body)
+        self._groups = KeptGroups(self.body)
         self._returned = Returned(self.body)
         self._routing = Routing(self.body)
         self._hooks = [*hooks_of(layer), *GLOBAL_HOOKS]

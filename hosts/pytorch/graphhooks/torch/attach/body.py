@@ -36,11 +36,10 @@ class Body(torch.nn.Module):
         self.keeps_more = False
         # Puts back what its backward leaves in modules, and nobody reads.
         self.settle = None
-        # Attributes that each call is told of in its arguments, by the type of
-        # the objects that have them: nobody else looks at them.
+        # Attributes that each call is told of in its arguments, or returns, by
+        # the type of the objects or modules that have them: nobody else looks
+        # at them.
         self.told: dict = {}
-        # The same of its modules, which have them set before each call.
-        self.told_before: dict = {}
         # Past Module.__setattr__, which would register a module.
         self.__dict__["run"] = run
         self._known: dict = {}  # names that the model has for its modules
@@ -70,6 +69,11 @@ class Body(torch.nn.Module):
         if self.put_off is not None:
             self.put_off.note(result)
         return result
+
+    def tell(self, things, names) -> None:
+        """Calls do, of these attributes of these things."""
+        for kind in {*map(type, things)}:
+            self.told[kind] = self.told.get(kind, frozenset()).union(names)
 
     def know(self, names: dict) -> None:
         """What a model calls its modules, and all within the segment's layer

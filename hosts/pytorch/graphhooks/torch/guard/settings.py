@@ -226,7 +226,7 @@ class Settings:
         roots = {site.module for site in self._sites}
         told: dict = {}
         for root in roots:
-            told.update(getattr(root, "told_before", ()))
+            told.update(getattr(root, "told", ()))
         for module, prefix in own.items():
             found.add_module(
                 prefix, module, told.get(type(module), frozenset())
