@@ -478,10 +478,11 @@ class Megatron:
         return self._run([iter(data) for _ in self.chunks], len(data),
                          forward_only)
 
-    def _run(self, each: list, count: int, forward_only: bool) -> list:
+    def _run(self, data: list, count: int, forward_only: bool) -> list:
+        """`data`: of each chunk."""
         return [each["loss"] for each in self.schedule(
             forward_step_func=self._forward,
-            data_iterator=each if len(each) > 1 else each[0],
+            data_iterator=data if len(data) > 1 else data[0],
             model=self.chunks, num_microbatches=count,
             seq_length=self.shape.sequence, micro_batch_size=self.shape.batch,
             forward_only=forward_only)]

@@ -437,13 +437,6 @@ def place(text) -> None:
     text.ranks = parallel_state.get_data_parallel_world_size()
 
 
-def packed(args, row: Row, world):
-    """Paragraphs, of which each microbatch has several."""
-    import megatron_packed
-
-    return megatron_packed.Text(args, world, shape_of(args, row))
-
-
 def modes_of(args, row: Row, done) -> list[str]:
     wanted = [m for m in row.modes if not args.modes or m in args.modes]
     if len(set(args.microbatches)) > 1:  # whose graphs are of one number
@@ -472,14 +465,17 @@ def run_row(args, row: Row, ranks: Ranks, text, done: dict, late) -> bool:
     wanted = modes_of(args, row, done)
     if not wanted and (done or not args.modes):
         return True
-    megatron.divide(shape_of(args, row))
-    place(text)
-    tokens = tokens_of(args, row, world.size)
-    if shape_of(args, row).context > 1:
-        text = packed(args, row, world)
-        tokens = sum(ranks.gather(text.tokens(
-            list(itertools.islice(itertools.cycle(args.microbatches),
-                                  args.steps)))))
+    shape = shape_of(args, row)
+    megatron.divide(shape)
+    if shape.context > 1:
+        import megatron_packed  # which needs Megatron
+
+        text = megatron_packed.Text(args, world, shape)
+        tokens = sum(ranks.gather(text.tokens([*itertools.islice(
+            itertools.cycle(args.microbatches), args.steps)])))
+    else:
+        place(text)
+        tokens = tokens_of(args, row, world.size)
     first = None
     for name in ["off", *wanted]:
         if late():
