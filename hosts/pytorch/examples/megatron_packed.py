@@ -23,7 +23,12 @@ from megatron.core.transformer.module import MegatronModule
 from options import Fault
 
 distributed = torch.distributed
-SEQUENCES = 64  # of a microbatch at most, with one of padding alone
+# Of a microbatch at most, with one of padding alone.  Transformer Engine's
+# deterministic attention takes no 64 of up to 1,024 tokens on Hopper.
+SEQUENCES = 32
+# Tokens that a paragraph of Megatron's schedule is a multiple of: it is a
+# microbatch by itself, and one of another length has graphs of its own.
+_LENGTH = 64
 # What graphs get as many of as there may be.
 OFFSETS = tuple(f"packed_seq_params.cu_seqlens_{name}" for name in (
     "q", "kv", "q_padded", "kv_padded"))
@@ -32,8 +37,8 @@ _OF_MICROBATCH = "packed_seq_params.cp_group"
 
 def attach_options(shape) -> dict:
     """Of a model that is trained on these."""
-    if shape.dynamic == "schedule":
-        return {}  # Megatron's config says it
+    if shape.dynamic == "schedule":  # whose groups Megatron's config says
+        return {"max_banks": shape.context * shape.sequence // _LENGTH + 1}
     options = {"packed": dict.fromkeys(OFFSETS, SEQUENCES)}
     return {**options, "group": _OF_MICROBATCH} if shape.dynamic else options
 
@@ -193,8 +198,9 @@ class Text:
         """The paragraphs of as many microbatches, as Megatron's loader gives
         them to its schedule."""
         texts = _texts(self._step(step, count))
-        samples = [_sample(text, self._context) for text in
-                   texts[self._mine::self._context]]
+        samples = [_sample(text, min(-(-(len(text) - 1) // _LENGTH) * _LENGTH,
+                                     self._most))
+                   for text in texts[self._mine::self._context]]
         whole = {name: torch.cat([one[name] for one in samples])
                  .to(self._device) for name in samples[0]}
         lengths = [len(one["tokens"]) for one in samples]
@@ -243,12 +249,11 @@ def _texts(rounds) -> list:
             for text in group]
 
 
-def _sample(text, size: int) -> dict:
-    """With padding behind it, so that so many ranks may share it."""
+def _sample(text, length: int) -> dict:
+    """With padding behind it, so that it has so many tokens."""
     count = len(text) - 1
-    room = padded(count, size) - count
     tokens, targets, places, weights = (
-        torch.nn.functional.pad(t, (0, room)) for t in (
+        torch.nn.functional.pad(t, (0, length - count)) for t in (
             text[:-1].long(), text[1:].long(), torch.arange(count),
             torch.ones(count)))
     return {"tokens": tokens, "targets": targets, "places": places,
