@@ -366,8 +366,10 @@ def table(result: dict) -> str:
             if turn.get("rest_failed"):
                 notes.append(f"- {WORDS[name]}, without layers: "
                              f"{turn['rest_failed']}")
-            # A graph that was not made, and calls that had none.
-            for key in ("refused", "eager_calls", "cudagraph_skips"):
+            # A graph that was not made, calls that had none, and whether
+            # Transformer Engine's attention was a slow one.
+            for key in ("refused", "eager_calls", "cudagraph_skips",
+                        "attention"):
                 if turn.get("stats", {}).get(key):
                     notes.append(f"- {WORDS[name]}, {key}: "
                                  f"{turn['stats'][key]}")

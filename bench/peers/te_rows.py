@@ -81,7 +81,8 @@ class Eager(Row):
         self.training.core.decoder.layers = torch.nn.ModuleList()
 
     def close(self) -> dict:
-        stats = self.training.graphs.stats()
+        stats = {**self.training.graphs.stats(),
+                 "attention": megatron_model.attention()}
         self.training.close()
         return {"stats": stats}
 

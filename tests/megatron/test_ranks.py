@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -121,8 +122,6 @@ def test_each_token_is_in_one_microbatch_of_one_rank(monkeypatch, tmp_path,
                                                      context, is_dynamic):
     monkeypatch.setattr(sys, "path", [str(
         STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])
-    import types
-
     import megatron_packed
 
     parts = [bytes([97 + i]) * n for i, n in enumerate(
@@ -164,8 +163,6 @@ def test_each_rank_brings_paragraphs_to_megatrons_schedule(monkeypatch,
     """Also where one fills a microbatch of all ranks."""
     monkeypatch.setattr(sys, "path", [str(
         STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])
-    import types
-
     import megatron_packed
 
     monkeypatch.setattr(megatron_packed, "HybridCPDataLoaderWrapper",
@@ -240,6 +237,32 @@ def test_a_step_is_traced_after_all_that_is_compared(ranks, tmp_path):
     drawn = draw(tmp_path / "none.json")
     assert drawn.returncode == 2 and "none.json cannot be read (No such file " \
         "or directory): name the traces of all ranks" in drawn.stderr
+
+
+def test_a_table_says_which_attention_ran(monkeypatch):
+    examples = STARTER.parents[2] / "hosts/pytorch/examples"
+    monkeypatch.setattr(sys, "path", [str(examples), *sys.path])
+    import megatron_model
+    import megatron_ranks
+
+    name = "transformer_engine.pytorch.attention.dot_product_attention"
+    module = types.SimpleNamespace()
+    monkeypatch.setitem(sys.modules, f"{name}.dot_product_attention", module)
+    assert megatron_model.attention() is None
+    for kind in ("flash", "fused", "unfused"):
+        module._attention_backends = {
+            f"use_{each}_attention": each == kind
+            for each in ("flash", "fused", "unfused")}
+        assert megatron_model.attention() == kind
+    known = {"capture_s": 0.0, "compared": [], "differences": {},
+             "equal": True, "host_ms": 1.0, "peak_mib": [], "refused": [],
+             "recordings": [], "replays": [], "slots": [], "eager_calls": [],
+             "step_ms": 1.0, "tokens_per_s": 1.0}
+    rows = {("PP2", 2, "[8]"): {"off": {**known, "attention": "unfused"},
+                                "layer": {**known, "attention": "unfused"},
+                                "chunk": known}}
+    assert megatron_ranks.table(rows).splitlines()[-1] \
+        == "attention of Transformer Engine: unfused"
 
 
 def test_a_folder_for_traces_that_cannot_be_is_named(ranks, tmp_path):

@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import sys
 
 # Read when Transformer Engine is imported and when CUDA starts.
 os.environ.setdefault("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "0")
@@ -123,6 +124,17 @@ def shape_of(args) -> Shape:
     names = {f.name for f in dataclasses.fields(Shape)}
     return Shape(**{n: v for n, v in vars(args).items()
                     if n in names and n != "offload"})
+
+
+def attention() -> str | None:
+    """Which attention Transformer Engine has taken last: fused (cuDNN's), flash
+    or unfused, which it falls back on where no other can be loaded, and which
+    is far slower.  None: it has not run."""
+    name = "transformer_engine.pytorch.attention.dot_product_attention"
+    chosen = getattr(sys.modules.get(f"{name}.dot_product_attention"),
+                     "_attention_backends", {})
+    return next((kind for kind in ("fused", "flash", "unfused")
+                 if chosen.get(f"use_{kind}_attention")), None)
 
 
 def look(shape: Shape, graphs) -> None:

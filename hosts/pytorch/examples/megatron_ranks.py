@@ -375,7 +375,7 @@ def said_of(args, run: common.Run, first: common.Run) -> dict:
         "differences": report.differences(first, run),
         "step_ms": settled(run), "host_ms": run.median(run.host_ms),
         "capture_s": capture_s(args, run), "peak_mib": run.peak_mib,
-        "losses": run.curve()[-1:],
+        "losses": run.curve()[-1:], "attention": megatron.attention(),
         "compared": {"losses": sum(len(x) for x in run.losses),
                      "tensors": len(run.weights)}}
     if run.traced_shares:
@@ -412,6 +412,7 @@ def together(each: list[dict], tokens: int) -> dict:
         "capture_s": max(one["capture_s"] for one in each),
         "peak_mib": [one["peak_mib"] for one in each],
         "final_loss": losses and sum(losses) / len(losses),
+        "attention": each[0]["attention"],
         "compared": [one["compared"] for one in each],
         **{n: [one[n] for one in each] for n in (
             "recordings", "replays", "eager_calls", "refused", "slots",
@@ -612,6 +613,9 @@ def table(rows: dict) -> str:
             notes += [f"{label}, {name}, rank {i}: {layer} is not captured: "
                       f"{why}" for i, refused in enumerate(found["refused"])
                       for layer, why in (refused or {}).items()]
+    notes += [f"attention of Transformer Engine: {kind}" for kind in sorted({
+        found["attention"] for modes in rows.values()
+        for found in modes.values() if found.get("attention")})]
     lines = [*zip(*(column for column in zip(*lines)
                     if len(lines) == 1 or any(column[1:])))]
     widths = [max(map(len, column)) for column in zip(*lines)]
