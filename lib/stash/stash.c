@@ -54,12 +54,14 @@ struct gh_stash {
 
 /* New memory is written on the legacy stream, which would end a capture that it
  * waits for.  Other captures are not known, and last. */
-static gh_status check_not_captured(const gh_stash *stash, gh_error *err)
+static gh_status check_not_captured(const gh_stash *stash, const char *call,
+                                    gh_error *err)
 {
     return gh_device_host_captures(stash->dev, NULL)
                ? gh_fail(err, GH_ERR_STATE,
-                         "stash: the host is capturing a stream, so that no "
-                         "entry and no page is made: end the capture first")
+                         "%s: the host is capturing a stream, in which no "
+                         "memory is made: end the capture first",
+                         call)
                : GH_OK;
 }
 
@@ -153,7 +155,9 @@ static gh_status make_pages(gh_stash *stash, uint64_t bytes, gh_error *err)
                        (unsigned long long)bytes, (unsigned long long)n,
                        (unsigned long long)stash->page_bytes);
     }
-    status = check_not_captured(stash, err);
+    status = check_not_captured(
+        stash, stash->state == NULL ? "gh_stash_create" : "gh_stash_reserve",
+        err);
     if (status != GH_OK) {
         return status;
     }
@@ -195,7 +199,7 @@ gh_status gh_stash_make_entry(gh_stash *stash, uint32_t max_rows,
 {
     const uint64_t bytes = gh_device_stash_record_bytes(max_rows);
     void *record = NULL;
-    gh_status status = check_not_captured(stash, err);
+    gh_status status = check_not_captured(stash, "gh_stash_add", err);
 
     if (status != GH_OK) {
         return status;

@@ -558,6 +558,14 @@ static void test_count_has_an_address(struct rank *r)
     gh_stash_destroy(stash);
 }
 
+static void names_call(struct rank *r, const char *call, const gh_error *err)
+{
+    const size_t n = strlen(call);
+
+    says(r, strncmp(err->text, call, n) == 0 && err->text[n] == ':',
+         "the text begins with %s: %.160s", call, err->text);
+}
+
 /* The driver would end the capture where the legacy stream is used. */
 static void test_no_memory_in_a_capture(struct rank *r)
 {
@@ -574,10 +582,13 @@ static void test_no_memory_in_a_capture(struct rank *r)
              "no entry is made in a capture: %.160s", err.text);
     says(r, strstr(err.text, "end the capture first") != NULL,
          "the text has the remedy");
+    names_call(r, "gh_stash_add", &err);
     says_int(r, gh_stash_reserve(stash, 8 * PAGE_BYTES, 0, &err), GH_ERR_STATE,
              "nor pages");
+    names_call(r, "gh_stash_reserve", &err);
     says_int(r, gh_stash_create(&desc, &other, &err), GH_ERR_STATE,
              "nor a stash");
+    names_call(r, "gh_stash_create", &err);
     says_int(r, drv.cuStreamEndCapture(stream, &graph), CUDA_SUCCESS,
              "the capture lasts");
     drv.cuGraphDestroy(graph);
