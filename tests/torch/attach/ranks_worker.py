@@ -763,6 +763,9 @@ CASES = {
         packed={"cu_seqlens": TOKENS // 8, "max_seqlen": 8}),
     "more than there is room for": lambda: trained(
         of_lengths(*[32, 24, 16, 8] * 4), max_banks=2),
+    "each comes twice, soon after the others": lambda: trained(
+        of_lengths(*[n for n in (32, 24, 16, 8) for _ in range(2)] * 6),
+        max_banks=2),
     "one shape": lambda: trained(plainly, max_banks=1),
     "one shape, of several": lambda: trained(of_lengths(*LENGTHS),
                                              max_banks=1),

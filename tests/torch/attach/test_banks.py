@@ -118,7 +118,7 @@ def test_a_shape_that_comes_once_takes_nothing_from_others(pair, grain):
 @pytest.mark.parametrize("most", [1, 2])
 def test_one_that_is_used_no_more_gives_way(pair, grain, most):
     """And comes back later, when it is the one that has come twice."""
-    lengths = [32, 32, 32] + [24] * 4 + [16] * 4 + [32] * 4 + [24] * 3
+    lengths = [32] * 10 + [24] * 10 + [16] * 10 + [32] * 10 + [24] * 3
     run = pair(of_lengths(*lengths), grain=grain, max_banks=most,
                eager=["input", "banks"])
     found = {b["shape"]: b for b in run.attached.stats()["banks"]}
@@ -143,6 +143,25 @@ def test_more_shapes_than_banks_do_not_drive_each_other_out(pair, grain):
     assert [b["evictions"] for b in stats["banks"]] == [0, 0]
     said = run.attached.explain()
     assert "max_banks=8" in said and "pad_to_multiple_of" in said
+
+
+@WHOLES
+def test_shapes_that_come_twice_each_soon_keep_what_they_have(pair, grain):
+    """Each would take another one's place, and give it up for the next one
+    before its graphs were worth their recording.  Not for good: one that stays
+    gets graphs later."""
+    def recorded(*lengths):
+        run = pair(of_lengths(*lengths), grain=grain, max_banks=2, eager=None)
+        banks = run.attached.stats()["banks"]
+        return (sum(b["recordings"] for b in banks),
+                {b["shape"]: b["replays"] for b in banks}, eager(run))
+
+    turns = [n for n in (32, 24, 16, 8) for _ in range(2)]
+    (few, *_), (many, _, said) = recorded(*turns * 6), recorded(*turns * 12)
+    assert few == many <= 5 * 2 * SEGMENTS[grain] and said["banks"]
+    _, replays, _ = recorded(*turns * 6, *[40] * 24)
+    assert replays[f"({BATCH}, 40, {WIDTH})"] \
+        >= 2 * 7 * SEGMENTS[grain]
 
 
 @WHOLES

@@ -59,7 +59,8 @@ GIVING_WAY = ["one gives way", "one of two gives way",
               "all hold on to what would give way"]
 LENGTHS = [*SAME_LENGTHS, *GIVING_WAY, "one sees a shape first",
            "a shape of each microbatch on one", "more than there is room for",
-           "one shape", "one shape, of several",
+           "each comes twice, soon after the others", "one shape",
+           "one shape, of several",
            "a setting of each shape, everywhere"]
 VERIFIED = ["another on one", "another on one, in a chunk"]
 LATER = ["hooks on one, later", "hooks on one, for a microbatch",
@@ -452,6 +453,14 @@ def test_shapes_that_do_not_have_room_do_not_drive_each_other_out(group):
     are_equal(ranks)
     alike(ranks, "banks", "eager_calls")
     assert [b["evictions"] for b in ranks[0]["banks"]] == [0, 0]
+
+
+def test_they_soon_keep_what_they_have(group):
+    """And do not record again and again, for each other's next place."""
+    ranks = group("each comes twice, soon after the others")
+    are_equal(ranks)
+    alike(ranks, "banks", "eager_calls", "replays")
+    assert 0 < sum(b["evictions"] for b in ranks[0]["banks"]) <= 4
 
 
 # ---- what one rank finds where a microbatch begins --------------------------

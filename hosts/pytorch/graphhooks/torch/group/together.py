@@ -24,7 +24,7 @@ import functools
 import operator
 
 from ..base.questions import FLIGHT, ROOM
-from ..shapes.banks import Bank, Banks, hashed
+from ..shapes.banks import TWICE, Bank, Banks, hashed
 
 # What a rank answers of room for a bank: there is some; another one can go.
 _ROOM, _GOES = 1, 2
@@ -147,6 +147,12 @@ class Together(Banks):
 
     # ---- room -----------------------------------------------------------
 
+    @property
+    def _enough(self) -> int:
+        """Ranks that are always the same ask each other from then on, and each
+        says whether it is enough."""
+        return self._needed if self.owner.ranks.varies else TWICE
+
     def _make_room(self, segment, bank: Bank) -> bool:
         """For graphs of it, if it may be recorded on all ranks."""
         with_graphs = [b for b in self.declared if b.has_graphs]
@@ -155,7 +161,9 @@ class Together(Banks):
             # All ranks of a group find the same one in their order.
             least = min((b for b in with_graphs if b.circle is bank.circle),
                         key=lambda b: b.last, default=None)
-            may_go = least is not None and self._is_ready(segment, bank) \
+            may_go = least is not None \
+                and bank.has_come(self._needed, least.last) \
+                and self._is_ready(segment, bank) \
                 and not self._is_in_flight(least)
             answer = _GOES * may_go if is_full else _ROOM + _GOES * may_go
             said = [rank for rank, in self.owner.ranks.ask(segment, ROOM,

@@ -8,7 +8,9 @@ and shows what recordings have to know of it; from the second time on it has a
 bank.  Of those the library keeps `max_banks` with graphs: for one more the
 least recently used gives way, if the other has come twice since that one was
 used.  So what comes once takes nothing from anybody, and more shapes than
-there is room for do not drive each other out in turn.
+there is room for do not drive each other out in turn.  Where they do so all
+the same, twice is not enough: each time that graphs have given way before they
+were worth their recording, it takes twice as many.
 
 What the banks leave in memory, and when that is let go, is in pools.py.
 
@@ -17,6 +19,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import os
 import re
@@ -28,6 +31,8 @@ from .packed import remedy
 
 MOST = 8  # of them have graphs, where nobody says how many
 _KNOWN = 256  # signatures that are remembered
+TWICE, _OFTEN = 2, 16  # how often one comes before another gives way for it
+_WORTH = 8  # flights that a recording takes about as long as
 _IN_WORDS = 32  # calls of which it is looked at in what they differ
 _EACH_NEW = 8  # signatures after which it is said that none has come again
 _SHOWN = 8  # shapes in a sentence
@@ -63,11 +68,17 @@ class Bank:
         self.last = 0  # the flight that was of it last, by number
         self.before = 0  # and the one before that
         self.step = -1  # that one of it came in
-        self.earlier = 0  # the last one of it in a step before that
+        # Flights of it, of each step the last one.
+        self.came: collections.deque = collections.deque(maxlen=_OFTEN)
+        self.used = 0  # flights since it has graphs
         self.is_open = False  # may have graphs, in the flight at hand
         self.has_graphs = False
         self.evictions = 0
         self.flights: dict = {}  # Flight of pools.py, by slot
+
+    def has_come(self, times: int, since: int) -> bool:
+        """Whether it has so often, since a flight."""
+        return len(self.came) >= times and self.came[-times] > since
 
 
 class Signature:
@@ -113,6 +124,7 @@ class Banks:
         self._flight = None  # the forward at hand
         self._bank: Bank | None = None  # its bank
         self._count = 0  # of flights
+        self._needed = TWICE  # times to come, since another was used
         self._met = 0  # signatures
         self._told: dict = {}  # sentences by what they are of, and the flight
         self._in_words = 0
@@ -181,9 +193,12 @@ class Banks:
         """Whether it may have graphs."""
         self._count += 1
         step = self.owner.forward()[0]
-        if step != bank.step:
-            bank.step, bank.earlier = step, bank.last
+        # Whose ranks vary may come once for each microbatch's.
+        if step != bank.step or self.owner.ranks.varies:
+            bank.came.append(0)
+        bank.step, bank.came[-1] = step, self._count
         bank.before, bank.last = bank.last, self._count
+        bank.used += bank.has_graphs
         return bank.has_graphs or (bank.before > 0 and self._has_room(bank))
 
     def _know(self, by: tuple, segment, key, tensors, args, kwargs) -> Bank:
@@ -206,16 +221,18 @@ class Banks:
             del self.all[oldest.key]
 
     def _has_room(self, bank: Bank) -> bool:
-        """Whether it may have graphs, for which another one may go that has
-        not come since a step in which this one did."""
+        """Whether it may have graphs, for which another one may go."""
         if bank.number is None \
                 and len(self.declared) == self.owner.ranks.most_banks:
             return False
         others = [b for b in self.declared if b.has_graphs]
-        return len(others) < self.most or \
-            min(b.last for b in others) < (
-                # Whose ranks vary may come once for each microbatch's.
-                bank.before if self.owner.ranks.varies else bank.earlier)
+        return len(others) < self.most or bank.has_come(
+            self._enough, min(b.last for b in others))
+
+    @property
+    def _enough(self) -> int:
+        """Times that a bank comes before it may take another's place."""
+        return self._needed
 
     def _declare(self, bank: Bank) -> None:
         """The first is the session's own.  Nothing is said of tokens: with
@@ -283,7 +300,7 @@ class Banks:
             signature.serial = instance.serial
         if bank.has_graphs:
             return
-        bank.has_graphs = True
+        bank.has_graphs, bank.used = True, 0
         self._look_who_gave_way(bank)
 
     def _look_who_gave_way(self, bank: Bank) -> None:
@@ -295,6 +312,8 @@ class Banks:
 
     def _give_way(self, bank: Bank) -> None:
         """Its graphs are gone."""
+        self._needed = max(self._needed // 2, TWICE) \
+            if bank.used >= _WORTH else min(self._needed * 2, _OFTEN)
         bank.evictions = self.stats_of(bank).evictions
         bank.has_graphs = False
         bank.flights.clear()
