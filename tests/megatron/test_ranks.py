@@ -91,7 +91,7 @@ def test_rows_are_equal_and_replay_and_are_not_run_again(ranks):
 def test_paragraphs_are_shared_by_all_ranks_or_by_as_many_as_they_need(ranks):
     """Each size has graphs of its own, which all microbatches of it share."""
     status, said, found = ranks(
-        "--only", "CP2,CP2 dynamic,CP2 dynamic by Megatron's schedule",
+        "--only", "CP2,CP2 dynamic,CP2 dynamic scheduled",
         "--modes", "scope:attn+chunk+layer", "--sequence", "128",
         "--microbatches", "3,4,2", "--steps", "5")
     assert status == 0 and "bitwise equal: 7 of 7" in said, said

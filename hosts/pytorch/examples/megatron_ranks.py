@@ -109,7 +109,7 @@ def _rows() -> list[Row]:
         Row("CP2", "dense", shared, dict(context=2)),
         Row("CP2 dynamic", "dense", shared,
             dict(context=2, dynamic="packed"), "CP2"),
-        Row("CP2 dynamic by Megatron's schedule", "dense", ("layer",),
+        Row("CP2 dynamic scheduled", "dense", ("layer",),
             dict(context=2, dynamic="schedule"), "CP2"),
         # Four ranks.
         Row("EP4", "moe", parts, dict(ranks_of_experts=4)),
