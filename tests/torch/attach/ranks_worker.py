@@ -658,6 +658,30 @@ def _of_backward(train=plainly, make=Layer):
         Spread.fails = False
 
 
+def _summed(run) -> None:
+    """Losses of which all ranks run one eagerly, for want of a slot."""
+    run.steps((2, 2))
+    for _ in range(3):
+        run.zero()
+        run.loss().backward()
+        (run.loss() + run.loss()).backward()
+        run.optimizer.step()
+
+
+def _penalized_on_one(run) -> None:
+    """By what that rank alone adds to a weight of a layer."""
+    run.steps((2, 2))
+    for _ in range(3):
+        run.zero()
+        run.loss().backward()
+        loss = run.loss()
+        if dist.get_rank() == 1:
+            weight = run.model.layers[1].mlp.down.weight
+            loss = loss + 0.01 * weight.square().sum()
+        loss.backward()
+        run.optimizer.step()
+
+
 def _refused_on_one(run) -> None:
     """A backward, in the step of the recordings."""
     run.step(2)
@@ -715,6 +739,8 @@ CASES = {
     "too few slots": lambda: trained(lambda run: run.steps(
         (4, 4, 4), in_flight=2), max_slots=1),
     "checkpointed": lambda: trained(plainly, model=Checkpointed),
+    "summed": lambda: trained(_summed, max_slots=1),
+    "penalized on one": lambda: trained(_penalized_on_one),
     "given": lambda: trained(plainly, model=Given),
     "offload": lambda: trained(plainly, offload="mlp", offload_min_bytes=256),
     "an evaluation": lambda: trained(_everywhere(_evaluate)),

@@ -36,9 +36,10 @@ if HAS_GPU and torch.cuda.device_count() < 2 \
                 allow_module_level=True)
 
 TOGETHER = [*GRAINS, "dropout", "a sequence", "in flight", "too few slots",
-            "checkpointed", "given", "offload", "an evaluation",
-            "another batch", "a setting, everywhere", "hooks, everywhere",
-            "verified", "verified in a chunk", "suspended"]
+            "summed", "penalized on one", "checkpointed", "given", "offload",
+            "an evaluation", "another batch", "a setting, everywhere",
+            "hooks, everywhere", "verified", "verified in a chunk",
+            "suspended"]
 ON_ONE = ["an argument with overlaps on one", "a recording fails on one",
           "a backward's recording fails on one",
           "a backward is refused on one", "counts on one",

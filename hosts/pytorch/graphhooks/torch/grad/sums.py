@@ -257,13 +257,7 @@ class Sums:
 
     def _takes(self, p, gradient) -> bool:
         """No hook of it waits for what autograd has."""
-        return gradient.layout == torch.strided and not have_hooks([p]) \
-            and self._may_take()
-
-    def _may_take(self) -> bool:
-        """Ranks that share graphs cannot part, as they would where graphs put
-        gradients where an engine has them."""
-        return self.segment.owner.ranks.size == 1
+        return gradient.layout == torch.strided and not have_hooks([p])
 
     def _is_in_turn(self, p) -> bool:
         """Whether eager would have added the same by now.  It is so before the
@@ -282,7 +276,7 @@ class Sums:
         eager call has used."""
         segment, parameters = self.segment, self.segment.parameters
         if segment.mixed != segment.owner.steps or not parameters.others \
-                or not parameters.others.nodes or not self._may_take():
+                or not parameters.others.nodes:
             return False
         nodes = [n for p, n in parameters.others.nodes.items()
                  if p is not self._last()]
