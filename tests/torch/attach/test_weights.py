@@ -408,6 +408,8 @@ class PlainTanh(Plain):
 
 
 class Stage:
+    asks = True  # for gradients of what goes in
+
     def __init__(self, make=Plain, **options):
         torch.manual_seed(3)
         self.layers = nn.ModuleList(make() for _ in range(LAYERS)).to(DEVICE)
@@ -425,7 +427,7 @@ class Stage:
             if letter == "F":
                 x, grad = torch.randn(2, BATCH, LENGTH, WIDTH,
                                       generator=self.numbers).to(DEVICE)
-                x.requires_grad_()
+                x.requires_grad_(self.asks)
                 y = x
                 for layer in self.layers:
                     y = self.between.layers(layer(y))
@@ -440,7 +442,10 @@ class Stage:
                 else:
                     gone.append(stage_backward_input(
                         [y], [grad], [x], self.layers.parameters())[1])
-                self.seen.append(x.grad.clone())
+                if self.asks:
+                    self.seen.append(x.grad.clone())
+        for p in self.layers.parameters():
+            self.seen.append(p.grad.clone())
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -491,6 +496,38 @@ def test_outputs_of_backwards_in_two_that_are_kept(schedule, make, keeps):
 def test_gradients_of_backwards_in_two_from_elsewhere(schedule):
     stats = train_stage([schedule] * 6, scaling)
     assert stats["eager_calls"].keys() <= {"warmup"}
+
+
+def asking(*steps):
+    """In these steps gradients of what goes in are asked for."""
+    def during(run, i):
+        run.asks = i in steps
+
+    return during
+
+
+@pytest.mark.parametrize("schedule", ["FD", "FDFD", "FFDFDD"])
+def test_backwards_that_only_weights_ask_for(schedule):
+    """As of a first layer behind a frozen embedding, whose other layers go
+    back in two."""
+    stats = train_stage([schedule] * 5, asking())
+    assert stats["eager_calls"].keys() <= {"warmup"}
+    # Each layer has a forward and a backward, and all but the first weights.
+    assert stats["replays"] >= 3 * (3 * LAYERS - 1) * schedule.count("F")
+
+
+def test_backwards_that_inputs_ask_for_later():
+    stats = train_stage(["FD", "FD", "FD", "FBW", "FBW", "FBW"],
+                        asking(3, 4, 5))
+    assert stats["replays"] > 0
+
+
+def test_backwards_that_inputs_do_not_ask_for_any_more():
+    stats = train_stage(["FBW", "FBW", "FBW", "FD", "FD", "FD"],
+                        asking(0, 1, 2))
+    assert "0: of (2, 32, 64): split_backward: nothing that goes into it " \
+        "needs a gradient, and in earlier calls something did" in stats["said"]
+    assert "call requires_grad_() on what goes into it" in stats["said"]
 
 
 def test_backwards_in_two_that_nobody_has_asked_for():

@@ -28,6 +28,10 @@ def record(segment, signature, read, tensors, args,
     None: the modules are to run eagerly."""
     owner = segment.owner
     instance = Instance(signature)
+    if segment.split is not None and not segment.instances \
+            and not segment.split.is_waiting() \
+            and not any(t.requires_grad for t in tensors):
+        segment.leave_whole()
     with closing(owner):
         before = segment.state
         settings = _settings(segment)

@@ -19,7 +19,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from ... import _abi
 from ..base import private
-from ..base.tree import Unserved
+from ..base.tree import Unfit, Unserved
 from ..grad.strides import copy_of
 from ..grad.watchers import GIVEN, LEFT, fate, fate_by
 from .instance import Backward
@@ -63,6 +63,12 @@ class Split:
         work, and stays."""
         tools = private.zero_bubble()
         inputs = [t for t in instance.inputs if t.requires_grad]
+        if not inputs:  # leave_whole() came too late
+            raise Unfit("split_backward: nothing that goes into it needs a "
+                        "gradient, and in earlier calls something did; its "
+                        "graphs go back in two for all of its calls, or for "
+                        "none: call requires_grad_() on what goes into it, or "
+                        "attach without split_backward")
         groups = tools.get_param_groups(
             private.nodes_of(inputs), private.nodes_of(instance.leaves),
             tools.construct_reverse_graph([o.grad_fn for o in outputs]))

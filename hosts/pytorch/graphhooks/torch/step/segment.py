@@ -89,8 +89,14 @@ class Segment(WayBack):
             else None  # its backward, into two
         self.late = self.weights or self.split
         self.alone = 0  # backwards that were asked for inputs alone
-        if owner.delays and self.weights is None and self.split is None:
+        if owner.delays and self.late is None:
             self.flags[1] = _abi.GH_PASS_NO_WGRAD
+
+    def leave_whole(self) -> None:
+        """Its backward: nothing that goes into it needs a gradient, as behind
+        a frozen embedding, so that whoever comes here asks for weights."""
+        self.split = self.late = None
+        self.flags[1] = _abi.GH_PASS_NO_WGRAD
 
     def attach(self) -> None:
         why = self.left_alone()
