@@ -201,6 +201,26 @@ class Centred(Block):
         return super().forward(x + Summed.apply(x.mean((0, 1))))
 
 
+class OfGroup(Block):
+    """What it exchanges goes to the ranks of its argument."""
+
+    def forward(self, x, group=None):
+        if group is not None:
+            x = x + Summed.apply(x.mean((0, 1)))
+        return super().forward(x)
+
+
+class Met(Model):
+    """All ranks, or this one alone."""
+
+    group = None
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x, group=self.group)
+        return x
+
+
 class Varying(Packing):
     """With a sum over ranks."""
 
@@ -384,6 +404,15 @@ def of_lengths(*steps, in_flight=1):
             run.optimizer.step()
 
     return train
+
+
+def _alone_later(run) -> None:
+    """What all have graphs of comes no more, and each rank has more lengths
+    than there is room for beside it."""
+    run.model.group = dist.group.WORLD
+    of_lengths(32, 32, 32, 32)(run)
+    run.model.group = None
+    of_lengths(*[24, 16] * 24, *[8] * 24)(run)
 
 
 def _gives_way(holding=()):
@@ -792,6 +821,8 @@ CASES = {
     "each comes twice, soon after the others": lambda: trained(
         of_lengths(*[n for n in (32, 24, 16, 8) for _ in range(2)] * 6),
         max_banks=2),
+    "each alone, beside what all have": lambda: trained(
+        _alone_later, make=OfGroup, model=Met, group="group", max_banks=2),
     "one shape": lambda: trained(plainly, max_banks=1),
     "one shape, of several": lambda: trained(of_lengths(*LENGTHS),
                                              max_banks=1),

@@ -60,7 +60,8 @@ GIVING_WAY = ["one gives way", "one of two gives way",
               "all hold on to what would give way"]
 LENGTHS = [*SAME_LENGTHS, *GIVING_WAY, "one sees a shape first",
            "a shape of each microbatch on one", "more than there is room for",
-           "each comes twice, soon after the others", "one shape",
+           "each comes twice, soon after the others",
+           "each alone, beside what all have", "one shape",
            "one shape, of several",
            "a setting of each shape, everywhere"]
 VERIFIED = ["another on one", "another on one, in a chunk"]
@@ -462,6 +463,17 @@ def test_they_soon_keep_what_they_have(group):
     are_equal(ranks)
     alike(ranks, "banks", "eager_calls", "replays")
     assert 0 < sum(b["evictions"] for b in ranks[0]["banks"]) <= 4
+
+
+def test_what_others_have_lets_nobody_go(group):
+    """Where each rank is alone, graphs give way to those of its own that come
+    more often, however long those of all have not been used."""
+    for rank in group("each alone, beside what all have"):
+        assert rank["error"] is None and rank["differing"] == []
+        both, *alone = rank["banks"]
+        assert both["evictions"] == 0 and both["replays"] > 0
+        assert sum(b["recordings"] for b in alone) <= 3 * 2 * LAYERS
+        assert alone[-1]["replays"] >= 2 * 4 * LAYERS  # has come to stay
 
 
 # ---- what one rank finds where a microbatch begins --------------------------

@@ -131,12 +131,15 @@ class Several(Together):
         """Of others, they say to each other whether there is some."""
         return bank.circle.size > 1 or super()._has_room(bank)
 
+    def _may_go(self, bank) -> bool:
+        return bank.circle.size == 1
+
     def _make_room(self, segment, bank) -> bool:
         if bank.circle.size > 1:
             return super()._make_room(segment, bank)
         with_graphs = [b for b in self.declared if b.has_graphs]
-        if len(with_graphs) >= self.most and not any(
-                b.circle.size == 1 for b in with_graphs):
+        if len(with_graphs) >= self.most \
+                and not any(map(self._may_go, with_graphs)):
             self._why = "banks", "there is no room for its graphs" \
                 + self.of_groups()
             return False
