@@ -242,6 +242,33 @@ def test_optimizers_that_step_inside_the_backward(pair, grain):
     pair(train, grain=grain)
 
 
+@GRAIN
+@pytest.mark.parametrize("name", ["norm1.weight", "norm1.bias"])
+@pytest.mark.parametrize("ask", ["", "layers.1", "embed"])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_hook_that_comes_before_a_pass_for_some(pair, grain, name, ask,
+                                                  create_graph):
+    """Eager calls it with the whole gradient, and if that is asked for."""
+    def train(run):
+        def hook(grad):
+            run.note(grad)
+            return grad * 0.5
+
+        run.steps(COUNTS[:3])
+        for _ in range(2):
+            loss = run.loss()
+            handle = run.model.layers[1].get_parameter(name).register_hook(
+                hook)
+            for grad in torch.autograd.grad(
+                    loss, [*run.model.get_submodule(ask).parameters()],
+                    create_graph=create_graph):
+                run.note(grad)
+            handle.remove()
+
+    run = pair(train, grain=grain, judge=False)
+    assert run.attached.stats()["replays"] > 0
+
+
 # ---- of what is between the layers -----------------------------------------
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 
+from torch import set_grad_enabled
 from torch.autograd.graph import GradientEdge
 
 from ..base import private
@@ -75,10 +76,12 @@ def _run(run, tensors, grad_tensors, keep_graph, create_graph, inputs=(),
     """A pass that Python begins."""
     asked = _asked(inputs) if inputs and _known else {}
     outputs = {} if accumulate_grad else _outputs(inputs)
-    if not asked and not outputs:
+    hooks = _hooks() if inputs and _known and not accumulate_grad else {}
+    if not asked and not outputs and not hooks:
         return run(tensors, grad_tensors, keep_graph, create_graph, inputs,
                    allow_unreachable, accumulate_grad)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_unheard(hooks))
         more = [stack.enter_context(_asking(parameters, each))
                 for parameters, each in asked.items()]
         more += [stack.enter_context(_hearing(each))
@@ -90,7 +93,9 @@ def _run(run, tensors, grad_tensors, keep_graph, create_graph, inputs=(),
             parameters.deliver(each.found)
         return found
     ours = {p: g for each in asked.values() for p, g in each.found.items()}
-    found = [_sum(g, ours.get(_leaf(i))) for i, g in zip(inputs, found)]
+    with set_grad_enabled(create_graph):
+        found = [_heard(hooks, i, _sum(g, ours.get(_leaf(i))))
+                 for i, g in zip(inputs, found)]
     for i, each in outputs.items():
         found[i] = found[i] if each.gradient is None else each.gradient
     if not allow_unreachable and any(g is None for g in found):
@@ -99,6 +104,36 @@ def _run(run, tensors, grad_tensors, keep_graph, create_graph, inputs=(),
             "in the graph. Set allow_unused=True if this is the desired "
             "behavior.")
     return tuple(found)
+
+
+def _hooks() -> dict:
+    """Those of gradients, by the parameter of which a graph has that."""
+    return {p: hooks for parameters in [*_known] if parameters.are_awaited()
+            for p in parameters.own
+            for hooks in [private.hooks_of_leaf(p)[0]] if hooks}
+
+
+@contextlib.contextmanager
+def _unheard(hooks):
+    """The pass calls none of these: its gradients are not whole where it comes
+    by, or not asked for."""
+    before = {p: dict(each) for p, each in hooks.items()}
+    for each in hooks.values():
+        each.clear()
+    try:
+        yield
+    finally:
+        for p, each in hooks.items():
+            each.update(before[p])
+
+
+def _heard(hooks, wanted, gradient):
+    """What hooks of the parameter, if it is one, leave of its gradient."""
+    hooks = hooks.get(_leaf(wanted), {}) if gradient is not None else {}
+    for hook in [*hooks.values()]:
+        other = hook(gradient)
+        gradient = gradient if other is None else other
+    return gradient
 
 
 @contextlib.contextmanager
