@@ -12,6 +12,7 @@ from models import (BATCH, DEVICE, GRAINS, HAS_GPU, LAYERS, SEGMENTS, WHOLE,
 from torch.utils.checkpoint import checkpoint
 
 import graphhooks
+from graphhooks.torch.shapes import banks
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 WHOLES = pytest.mark.parametrize("grain", WHOLE)
@@ -162,6 +163,31 @@ def test_shapes_that_come_twice_each_soon_keep_what_they_have(pair, grain):
     _, replays, _ = recorded(*turns * 6, *[40] * 24)
     assert replays[f"({BATCH}, 40, {WIDTH})"] \
         >= 2 * 7 * SEGMENTS[grain]
+
+
+@WHOLES
+def test_what_is_worth_a_recording_is_of_each_slot(pair, grain):
+    """A bank of three in flight is recorded three times."""
+    def recorded(rounds):
+        lengths = [[n] * 9 for n in (32, 24, 16) for _ in range(2)]
+        run = pair(of_lengths(*lengths * rounds, in_flight=3), grain=grain,
+                   max_banks=2, eager=None)
+        return run.attached.stats()["recordings"]
+
+    assert recorded(5) == recorded(8)
+
+
+@WHOLES
+def test_one_that_stays_has_graphs_though_another_comes_now_and_then(
+        pair, grain, monkeypatch):
+    """Once nothing has changed for long, fewer times are enough."""
+    monkeypatch.setattr(banks, "_CALM", 2)
+    lengths = [32] * 2 + [24] * 3 + [16] * 5 + [8] * 9 \
+        + ([8] + [40] * 9) * 6
+    run = pair(of_lengths(*lengths), grain=grain, max_banks=1, eager=None)
+    found = {b["shape"]: b for b in run.attached.stats()["banks"]}
+    assert found[f"({BATCH}, 40, {WIDTH})"]["replays"] \
+        >= 2 * 9 * SEGMENTS[grain]
 
 
 @WHOLES

@@ -10,7 +10,9 @@ least recently used gives way, if the other has come twice since that one was
 used.  So what comes once takes nothing from anybody, and more shapes than
 there is room for do not drive each other out in turn.  Where they do so all
 the same, twice is not enough: each time that graphs have given way before they
-were worth their recording, it takes twice as many.
+were worth their recording, it takes twice as many.  It takes half as many each
+time that others were worth it, or that none has given way for long, as what
+comes may be another thing by then.
 
 What the banks leave in memory, and when that is let go, is in pools.py.
 
@@ -31,8 +33,10 @@ from .packed import remedy
 
 MOST = 8  # of them have graphs, where nobody says how many
 _KNOWN = 256  # signatures that are remembered
-TWICE, _OFTEN = 2, 16  # how often one comes before another gives way for it
-_WORTH = 8  # flights that a recording takes about as long as
+# How often one comes before another gives way for it, at least and at most.
+TWICE, _OFTEN = 2, 16
+_WORTH = 8  # flights that take about as long as the recordings of a slot
+_CALM = 32  # steps for each of those times, after which it is half as often
 _IN_WORDS = 32  # calls of which it is looked at in what they differ
 _EACH_NEW = 8  # signatures after which it is said that none has come again
 _SHOWN = 8  # shapes in a sentence
@@ -125,6 +129,7 @@ class Banks:
         self._bank: Bank | None = None  # its bank
         self._count = 0  # of flights
         self._needed = TWICE  # times to come, since another was used
+        self._changed = 0  # the step in which that was not so yet
         self._met = 0  # signatures
         self._told: dict = {}  # sentences by what they are of, and the flight
         self._in_words = 0
@@ -193,6 +198,8 @@ class Banks:
         """Whether it may have graphs."""
         self._count += 1
         step = self.owner.forward()[0]
+        if step - self._changed >= _CALM * self._needed:
+            self._need(self._needed // 2)
         # Whose ranks vary may come once for each microbatch's.
         if step != bank.step or self.owner.ranks.varies:
             bank.came.append(0)
@@ -317,8 +324,8 @@ class Banks:
 
     def _give_way(self, bank: Bank) -> None:
         """Its graphs are gone."""
-        self._needed = max(self._needed // 2, TWICE) \
-            if bank.used >= _WORTH else min(self._needed * 2, _OFTEN)
+        is_worth = bank.used >= _WORTH * max(len(bank.flights), 1)
+        self._need(self._needed // 2 if is_worth else self._needed * 2)
         bank.evictions = self.stats_of(bank).evictions
         bank.has_graphs = False
         bank.flights.clear()
@@ -326,6 +333,10 @@ class Banks:
             segment.forget_instances(bank.number)
         for signature in bank.of.values():
             signature.serial = 0
+
+    def _need(self, times: int) -> None:
+        self._needed = min(max(times, TWICE), _OFTEN)
+        self._changed = self.owner.forward()[0]
 
     def stats_of(self, bank: Bank):
         owner = self.owner
