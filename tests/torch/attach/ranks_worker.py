@@ -415,6 +415,12 @@ def _alone_later(run) -> None:
     of_lengths(*[24, 16] * 24, *[8] * 24)(run)
 
 
+def _come_back(run) -> None:
+    """Each length has given way to another one when it comes again."""
+    run.model.group = dist.group.WORLD
+    of_lengths(*[n for n in (32, 24, 16, 32, 24, 32) for _ in range(10)])(run)
+
+
 def _gives_way(holding=()):
     """One is used no more; these ranks hold on to a forward of it."""
     def train(run):
@@ -431,8 +437,8 @@ def _gives_way(holding=()):
 
 def _gives_way_with_gradients(run) -> None:
     """They lie in the memory of its graphs, and are added to."""
-    for i, length in enumerate([32, 32, 32, 24, 24, 24, 24, 32, 32, 32]):
-        if i not in (3, 4, 7, 8):
+    for i, length in enumerate([*[32] * 10, 24, 24, 24, 24, 32, 32, 32]):
+        if i not in (10, 11, 14, 15):
             run.zero()
         run.loss(length=length).backward()
         run.optimizer.step()
@@ -823,6 +829,8 @@ CASES = {
         max_banks=2),
     "each alone, beside what all have": lambda: trained(
         _alone_later, make=OfGroup, model=Met, group="group", max_banks=2),
+    "each gives way and comes back": lambda: trained(
+        _come_back, make=OfGroup, model=Met, group="group", max_banks=2),
     "one shape": lambda: trained(plainly, max_banks=1),
     "one shape, of several": lambda: trained(of_lengths(*LENGTHS),
                                              max_banks=1),

@@ -61,7 +61,8 @@ GIVING_WAY = ["one gives way", "one of two gives way",
 LENGTHS = [*SAME_LENGTHS, *GIVING_WAY, "one sees a shape first",
            "a shape of each microbatch on one", "more than there is room for",
            "each comes twice, soon after the others",
-           "each alone, beside what all have", "one shape",
+           "each alone, beside what all have",
+           "each gives way and comes back", "one shape",
            "one shape, of several",
            "a setting of each shape, everywhere"]
 VERIFIED = ["another on one", "another on one, in a chunk"]
@@ -463,6 +464,14 @@ def test_they_soon_keep_what_they_have(group):
     are_equal(ranks)
     alike(ranks, "banks", "eager_calls", "replays")
     assert 0 < sum(b["evictions"] for b in ranks[0]["banks"]) <= 4
+
+
+def test_what_has_given_way_once_does_not_do_so_again(group):
+    """When others are recorded, after it has graphs again."""
+    ranks = group("each gives way and comes back")
+    are_equal(ranks)
+    alike(ranks, "banks", "eager_calls", "replays")
+    assert sum(b["evictions"] for b in ranks[0]["banks"]) == 3
 
 
 def test_what_others_have_lets_nobody_go(group):

@@ -313,6 +313,8 @@ class Banks:
         if bank.has_graphs:
             return
         bank.has_graphs, bank.used = True, 0
+        # Those that came when it had none are over.
+        bank.evictions = self.stats_of(bank).evictions
         self._look_who_gave_way(bank)
 
     def _look_who_gave_way(self, bank: Bank) -> None:
