@@ -97,7 +97,7 @@ def test_paragraphs_are_shared_by_all_ranks_or_by_as_many_as_they_need(ranks):
     assert status == 0 and "bitwise equal: 7 of 7" in said, said
     for (row, mode), one in found.items():
         losses = [c["losses"] for c in one["compared"]]
-        if row.endswith("schedule"):  # of each paragraph
+        if row.endswith("scheduled"):  # of each paragraph
             assert min(losses) > 16 and (mode == "off" or all(one["replays"]))
             # Few lengths, so that none lets go of another's graphs.
             assert mode == "off" or all(
