@@ -80,7 +80,8 @@ def determine() -> None:
 
 
 class Text:
-    """Bytes to learn, and the last tenth to be judged by."""
+    """Bytes to learn, and the last tenth to be judged by, which is to hold a
+    sequence only where somebody asks for the loss on it."""
 
     def __init__(self, args, world: World, shared: bool = False):
         """`shared`: the same for all ranks."""
@@ -95,12 +96,16 @@ class Text:
         self.rank, self.ranks = (0, 1) if shared else (world.rank, world.size)
         self.window = args.sequence + 1
         split = len(data) * 9 // 10
-        if len(data) - split < self.window:
-            raise Fault(
-                f"--text {args.text} holds out {len(data) - split} bytes, "
-                f"fewer than the {self.window} of a sequence; take a longer "
-                "text or a smaller --sequence"
-            )
+        parts = {"has": split}
+        if getattr(args, "eval_every", 0):
+            parts["holds out"] = len(data) - split
+        for has, size in parts.items():
+            if size < self.window:
+                raise Fault(
+                    f"--text {args.text} {has} {size} bytes, fewer than the "
+                    f"{self.window} of a sequence; take a longer text or a "
+                    "smaller --sequence"
+                )
         values = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         self.train, self.held_out = values[:split], values[split:]
 

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 from conftest import PACKAGE, scripts
@@ -276,6 +277,17 @@ def test_a_missing_package_is_said_before_training(tmp_path, package,
     assert sentence in said.stderr
 
 
+def test_a_sequence_may_be_longer_than_what_nobody_is_judged_by(tools):
+    import options
+    import world
+
+    args = types.SimpleNamespace(text=options.TEXT, sequence=4096, batch=1,
+                                 seed=1)
+    one = types.SimpleNamespace(rank=0, size=1, device=torch.device("cpu"))
+    (inputs, targets), = world.Text(args, one).microbatches(0, 1)
+    assert inputs.shape == targets.shape == (1, 4096)
+
+
 def test_a_copied_example_asks_for_a_text_and_takes_it(tmp_path):
     for path in EXAMPLES.glob("*.py"):
         shutil.copy(path, tmp_path)
@@ -336,7 +348,10 @@ def test_a_timeline_of_a_step_is_written(tmp_path):
         (["--device", "cpu"], "--device cpu goes with --graphhooks off"),
         (["--text", "/no/such"], "no text is at /no/such (No such file or "
          "directory); give one with --text FILE"),
-        (["--sequence", "9999"], "fewer than the 10000 of a sequence"),
+        (["--sequence", "99999"], "has 25450 bytes, fewer than the 100000 of "
+         "a sequence"),
+        (["--sequence", "9999", "--eval-every", "1"], "holds out 2828 bytes, "
+         "fewer than the 10000 of a sequence"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
