@@ -557,3 +557,35 @@ def test_a_detach_with_a_loss_in_flight(runs, grain, goes_back):
     eager = train(runs(grain=None))
     assert differing(eager, train(runs(grain=grain, split_backward=True))) \
         == []
+
+
+class Waits(torch.autograd.Function):
+    """Its backward, which is of a weight alone, waits for the device."""
+
+    @staticmethod
+    def forward(ctx, weight):
+        return weight.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (1 + float(grad.abs().max() > 0))
+
+
+class WaitsForWeights(Plain):
+    def forward(self, x):
+        up = F.linear(self.norm(x), Waits.apply(self.up.weight), self.up.bias)
+        return x + self.down(F.gelu(up))
+
+
+@pytest.mark.parametrize("schedule", [*IN_TWO, "FD", "FFDD"])
+def test_weights_that_cannot_be_recorded(schedule):
+    one, two = Stage(WaitsForWeights), Stage(WaitsForWeights,
+                                             split_backward=True)
+    with two.attached:
+        for _ in range(5):
+            one.step(schedule)
+            two.step(schedule)
+        stats = two.attached.stats()
+        print(two.attached.explain())
+    assert differing(one.state(), two.state()) == []
+    assert len(stats["refused"]) == LAYERS

@@ -19,11 +19,12 @@ from torch.autograd.graph import get_gradient_edge
 
 from ... import _abi
 from ..base import private
-from ..base.tree import Unfit, Unserved
+from ..base.tree import Unfit
 from ..grad.strides import copy_of
 from ..grad.watchers import GIVEN, LEFT, fate, fate_by
 from .instance import Backward
-from .recording import capture_weights, enter_weights, undisturbed
+from .recording import (capture_weights, eager_weights, enter_weights,
+                        undisturbed)
 
 
 class Split:
@@ -53,9 +54,6 @@ class Split:
         if not asks_for_both:
             return results
         found = self.weights(instance, microbatch, origin)
-        if found is None:
-            raise Unserved(self.segment.name, "its weights' gradients cannot "
-                           "be recorded; attach without split_backward")
         return [a if b is None else b for a, b in zip(results, found)]
 
     def go_back(self, instance, outputs, grads) -> None:
@@ -85,9 +83,7 @@ class Split:
             handle.remove()
         for tensor, gradient in zip(inputs, found):
             tensor.grad = gradient
-        kept = [(*g["intermediates"], *g["grads"]) for g in groups]
-        instance.work = (groups, instance.leaves,
-                         [o.grad_fn for o in outputs], kept)
+        instance.work = groups, instance.leaves, [o.grad_fn for o in outputs]
 
     # ---- the second ------------------------------------------------------
 
@@ -110,45 +106,65 @@ class Split:
     def waits_for(self, instance) -> bool:
         return instance in self._waiting
 
-    def weights(self, instance, microbatch: int, origin):
-        """Their gradients, at their places among what autograd is given; or
-        None, where there is no graph."""
-        segment, owner = self.segment, self.segment.owner
+    def weights(self, instance, microbatch: int, origin) -> tuple:
+        """Their gradients, at their places among what autograd is given."""
         del self._waiting[instance]
         self._held.pop(origin, None)
         if instance.weights is None:
             instance.weights = self._record(instance, microbatch)
-        if instance.weights is None:
-            return None
         with instance.later.in_place() if instance.later is not None \
                 else contextlib.nullcontext():
-            action = enter_weights(segment, instance, microbatch)
-        if action != _abi.GH_ACTION_REPLAYED:
-            owner.cancel(segment.decision.reason)
-            return None
-        found = [None if g is None else copy_of(g)
-                 for g in instance.weights.gradients]
+            found = self._replay(instance, microbatch)
+            if found is None:
+                found = self._eagerly(instance, microbatch)
         n = len(instance.backward.results) - len(found) - len(instance.again)
         return (*[None] * n, *found, *(None for _ in instance.again))
 
+    def _replay(self, instance, microbatch: int):
+        """None: there is no graph, or it cannot be launched."""
+        if instance.weights is None:
+            return None
+        action = enter_weights(self.segment, instance, microbatch)
+        if action != _abi.GH_ACTION_REPLAYED:
+            self.segment.owner.cancel(self.segment.decision.reason)
+            return None
+        return [None if g is None else copy_of(g)
+                for g in instance.weights.gradients]
+
+    def _eagerly(self, instance, microbatch: int) -> list:
+        """By autograd's graph, from where the first graph has left off: all
+        that its functions need is where a graph of them would read it.  Some
+        may give what lies there, and the next replay writes there."""
+        with eager_weights(self.segment, instance, microbatch):
+            found = self._go_on(instance)
+        return [None if g is None else copy_of(g) for g in found]
+
     def _record(self, instance, microbatch: int):
-        if self.segment.refused is not None:
+        if self.segment.refused is not None \
+                or instance.signature.refused is not None:
             return None
         found = Backward(None, (*instance.backward.flight[:2], -1))
         return capture_weights(self.segment, instance, microbatch, found,
                                lambda: self._capture(instance, found))
 
     def _capture(self, instance, found) -> list:
-        groups, leaves, *_ = instance.work
-        with undisturbed(self.segment.draws):
-            private.zero_bubble().stage_backward_weight(
-                iter(leaves), groups, retain_graph=True)
-        of = dict(zip(self.segment.parameters.all, leaves))
-        found.gradients = [of[p].grad
-                           for p in self.segment.parameters.returned]
-        for leaf in leaves:
-            leaf.grad = None
+        found.gradients = self._go_on(instance)
         return []
+
+    def _go_on(self, instance) -> list:
+        """To the weights; torch's function takes from a group what it has
+        used, and another run is to find that."""
+        groups, leaves, *_ = instance.work
+        try:
+            with undisturbed(self.segment.draws):
+                private.zero_bubble().stage_backward_weight(
+                    iter(leaves), [{**group} for group in groups],
+                    retain_graph=True)
+            of = dict(zip(self.segment.parameters.all, leaves))
+            return [of[p].grad for p in self.segment.parameters.returned]
+        finally:
+            for leaf in leaves:
+                leaf.grad = None
 
     def step(self) -> None:
         self._waiting.clear()

@@ -30,7 +30,8 @@ from ..grad.gradient_buffers import Home
 from ..grad.strides import like
 from ..guard import flags
 from .instance import Backward
-from .recording import capture_weights, enter_weights, undisturbed
+from .recording import (capture_weights, eager_weights, enter_weights,
+                        undisturbed)
 
 _BESIDE = None  # an eager backward, of which the library knows nothing
 
@@ -169,19 +170,8 @@ class Weights:
         return True
 
     def _eagerly(self, instance, microbatch: int, work) -> None:
-        owner = self.segment.owner
-        owner.pause()
-        try:
-            enter_weights(self.segment, instance, microbatch)
-            try:
-                self.delayed.run(work)
-            except BaseException:
-                owner.cancel(None)
-                raise
-            owner.check(self.segment.exit(2, ()))
-        finally:
-            owner.unpause()
-        owner.count("weights")
+        with eager_weights(self.segment, instance, microbatch):
+            self.delayed.run(work)
 
     # ---- steps ----------------------------------------------------------
 
