@@ -5,8 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,30 @@ def test_all_is_equal_and_all_replays(example, tmp_path, kind, modes):
         segments = 1 if run["mode"] == "chunk" else 2
         assert stats["replays"] == 2 * segments * (2 + 3 + 4 + 3 + 2) \
             - 2 * stats["eager_calls"]["warmup"]
+
+
+@pytest.mark.parametrize("kind", ["dense", "moe", "moe_pad"])
+@pytest.mark.parametrize("mode", ["off", "scope"])
+def test_nothing_is_left_of_a_training_that_is_closed(example, kind, mode):
+    import megatron_model as megatron
+
+    device = torch.device("cuda", 0) if HAS_GPU else torch.device("cpu")
+    megatron.start(device)
+    megatron.divide(megatron.Shape())
+    shape = megatron.Shape(kind, spec="local", layers=2, hidden=64, heads=4,
+                           sequence=32, batch=2)
+    training = megatron.Megatron(shape, mode, device)
+    if mode == "scope":
+        training.graphs.make()
+    tokens = torch.arange(64, device=device).view(2, 32)
+    for _ in range(3):
+        training.step([(tokens, tokens)] * 2)
+    weights = [weakref.ref(p) for p in training.core.parameters()]
+    training.close()
+    del training
+    for _ in range(2):  # what sessions had, once they are gone
+        gc.collect()
+    assert weights and all(w() is None for w in weights)
 
 
 @pytest.mark.parametrize("arguments, says", [

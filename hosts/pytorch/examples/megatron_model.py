@@ -536,6 +536,20 @@ class Megatron:
 
     def close(self) -> None:
         self.graphs.detach()
+        for core in self.cores:
+            _let_go(core)
+
+
+def _let_go(core) -> None:
+    """Of the last pass.  Megatron's dispatcher of tokens keeps probabilities,
+    whose history leads to the weights, their hooks, DistributedDataParallel,
+    and so back to it: a circle that Python's garbage collector does not see,
+    so that the model would be there until the process ends."""
+    for module in core.modules():
+        for keeper in (module, getattr(module, "token_dispatcher", None)):
+            for name, value in list(getattr(keeper, "__dict__", {}).items()):
+                if isinstance(value, torch.Tensor) and value.grad_fn:
+                    setattr(keeper, name, None)
 
 
 def _state_of(core, before: str) -> dict:
