@@ -147,6 +147,8 @@ class Between:
         self.kept: list = []
 
     def layers(self, x):
+        if type(x) is tuple:
+            x = sum(x)
         if self.keeps:
             self.kept.append(x.detach())
         if self.scales:
@@ -589,3 +591,38 @@ def test_weights_that_cannot_be_recorded(schedule):
         print(two.attached.explain())
     assert differing(one.state(), two.state()) == []
     assert len(stats["refused"]) == LAYERS
+
+
+class GivesWeight(Plain):
+    def forward(self, x):
+        return super().forward(x), self.norm.weight.square()
+
+
+class UsesWeightTwice(nn.Module):
+    """And names it behind those that it uses once."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Parameter(torch.randn(WIDTH))
+        self.two = nn.Parameter(torch.randn(WIDTH))
+        self.weight = nn.Parameter(0.1 * torch.randn(WIDTH, WIDTH))
+
+    def forward(self, x):
+        y = F.gelu(F.linear(x, self.weight, self.one))
+        return x + F.linear(y, self.weight, self.two)
+
+
+@pytest.mark.parametrize("schedule", ["FD", "FDFD", "FFDD"])
+@pytest.mark.parametrize("make, why", [
+    (GivesWeight, "depends on weights alone"),
+    (UsesWeightTwice, "count some of its gradients twice")])
+def test_weights_by_other_ways_than_by_inputs(schedule, make, why):
+    """Torch's functions for backwards in two do not find all of these."""
+    one, two = Stage(make), Stage(make, split_backward=True)
+    with two.attached:
+        for _ in range(5):
+            one.step(schedule)
+            two.step(schedule)
+        refused = two.attached.stats()["refused"]
+    assert differing(one.state(), two.state()) == []
+    assert len(refused) == LAYERS and all(why in r for r in refused.values())

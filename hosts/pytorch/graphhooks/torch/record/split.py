@@ -67,9 +67,13 @@ class Split:
                         "graphs go back in two for all of its calls, or for "
                         "none: call requires_grad_() on what goes into it, or "
                         "attach without split_backward")
+        roots = [o.grad_fn for o in outputs]
+        ends = private.nodes_of(inputs)
+        edges = tools.construct_reverse_graph(roots)
         groups = tools.get_param_groups(
-            private.nodes_of(inputs), private.nodes_of(instance.leaves),
-            tools.construct_reverse_graph([o.grad_fn for o in outputs]))
+            ends, private.nodes_of(instance.leaves), edges)
+        _refuse_lost(roots, tools.reverse_closure(ends, set(), edges)[0])
+        _refuse_several(groups)
         handles = []
         for group in groups:
             group["grads"] = [None] * len(group["intermediates"])
@@ -83,7 +87,7 @@ class Split:
             handle.remove()
         for tensor, gradient in zip(inputs, found):
             tensor.grad = gradient
-        instance.work = groups, instance.leaves, [o.grad_fn for o in outputs]
+        instance.work = groups, instance.leaves, roots
 
     # ---- the second ------------------------------------------------------
 
@@ -169,3 +173,21 @@ class Split:
     def step(self) -> None:
         self._waiting.clear()
         self._held.clear()
+
+
+def _refuse_lost(roots, behind_inputs) -> None:
+    """Torch begins with weights where their way meets that of inputs."""
+    if not behind_inputs.issuperset(roots):
+        raise Unfit("split_backward: an output that has a gradient depends on "
+                    "weights alone, and who goes back to inputs first does "
+                    "not come by: attach without split_backward")
+
+
+def _refuse_several(groups) -> None:
+    """Torch goes back from each group to the weights of it."""
+    weights = [w for group in groups for w in group["params"]]
+    if len({*weights}) < len(weights):
+        raise Unfit("split_backward: a weight is used in several places, each "
+                    "with another weight of its own, and torch's zero-bubble "
+                    "schedules count some of its gradients twice: attach "
+                    "without split_backward")
