@@ -12,7 +12,7 @@ import types
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
-                    WIDTH, Block, Model, Normed, nn, torch)
+                    WIDTH, Block, Model, Normed, nn, note_gradients, torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -267,6 +267,139 @@ def test_a_hook_that_comes_before_a_pass_for_some(pair, grain, name, ask,
 
     run = pair(train, grain=grain, judge=False)
     assert run.attached.stats()["replays"] > 0
+
+
+def go_back_for(run, loss, ask, adds, **how) -> None:
+    those = [*run.model.get_submodule(ask).parameters()]
+    if adds:
+        loss.backward(inputs=those, **how)
+        note_gradients(run)
+        return
+    for grad in torch.autograd.grad(loss, those, **how):
+        run.note(grad)
+
+
+class Hand:
+    """Puts hooks on a weight, and takes them away."""
+
+    def __init__(self, run, name):
+        self.run, self.weight = run, run.model.get_parameter(name)
+        self.handles: list = []
+
+    def put(self, factor: float, register="register_hook") -> None:
+        def hook(grad):
+            of_sum = register != "register_hook"
+            self.run.note((self.weight.grad if of_sum else grad) * factor,
+                          f"hook {factor}")
+            return None if of_sum else grad * factor
+
+        self.handles.append(getattr(self.weight, register)(hook))
+
+    def take(self, i: int = -1) -> None:
+        self.handles.pop(i).remove()
+
+
+def takes(hand) -> None:
+    hand.take(0)
+
+
+def puts(hand) -> None:
+    hand.put(3.0)
+
+
+def puts_in_front(hand) -> None:
+    hand.take(0)
+    hand.put(3.0)
+    hand.put(0.5)
+
+
+def at_the_loss(run, loss):
+    return loss
+
+
+def at_a_weight(name):
+    return lambda run, loss: run.model.get_parameter(name)
+
+
+OF_A_WEIGHT = "layers.1.norm1.weight"
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("early, act", [(2, takes), (0, puts),
+                                        (2, puts_in_front)])
+@pytest.mark.parametrize("begin", [
+    at_the_loss, *map(at_a_weight, [
+        "embed.weight", "layers.2.norm1.weight", "layers.0.norm1.weight",
+        OF_A_WEIGHT])])
+@pytest.mark.parametrize("ask", ["", "layers.1", "embed"])
+@pytest.mark.parametrize("adds", [False, True])
+def test_hooks_that_change_within_a_pass_for_some(pair, grain, act, begin,
+                                                  ask, early, adds):
+    """Those are called that are there when a gradient comes; one that is
+    taken away is gone, and one that comes stays."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        for _ in range(2):
+            hand = Hand(run, OF_A_WEIGHT)
+            loss = run.loss()
+            for factor in (0.5, 0.75)[:early]:
+                hand.put(factor)
+            acts = [act]
+
+            def once(_):
+                if acts:
+                    acts.pop()(hand)
+
+            handle = begin(run, loss).register_hook(once)
+            go_back_for(run, loss, ask, adds)
+            handle.remove()
+            run.step(2)
+            while hand.handles:
+                hand.take()
+            run.step(2)
+
+    run = pair(train, grain=grain, judge=False)
+    assert run.attached.stats()["replays"] > 0
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("register", ["register_hook",
+                                      "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize("name", [OF_A_WEIGHT, "layers.1.mlp.up.weight"])
+@pytest.mark.parametrize("ask", ["", "layers.0", "layers.1.norm1", "embed"])
+@pytest.mark.parametrize("adds", [False, True])
+def test_late_hooks_and_a_pass_for_some(pair, grain, register, name, ask,
+                                        adds):
+    """Who is not asked for is not called, nor is who waits for a `.grad`
+    that is left alone."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        for _ in range(2):
+            run.zero()
+            hand = Hand(run, name)
+            loss = run.loss()
+            hand.put(0.5, register)
+            go_back_for(run, loss, ask, adds)
+            hand.take()
+            run.step(2)
+
+    run = pair(train, grain=grain, judge=False)
+    assert run.attached.stats()["replays"] > 0
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_late_hook_of_what_is_asked_for_twice(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        hand = Hand(run, OF_A_WEIGHT)
+        loss = run.loss()
+        hand.put(0.5)
+        for grad in torch.autograd.grad(loss, [hand.weight] * 2):
+            run.note(grad)
+        hand.take()
+        run.step(2)
+
+    pair(train, grain=grain, judge=False)
 
 
 # ---- of what is between the layers -----------------------------------------

@@ -295,12 +295,30 @@ def _nothing(*_) -> None:
     pass
 
 
-def have_hooks(leaves, ours: int = 0) -> bool:
-    """Each has so many of ours, for when its gradient has been added up."""
+class Silent:
+    """In the place of a hook of a leaf, for passes that are not to call it."""
+
+    def __init__(self, hook, leaf):
+        self.hook, self.leaf = hook, leaf
+        self.passes: list = []  # the innermost last
+
+    def __call__(self, *_) -> None:
+        self.passes[-1].come(self.leaf)
+
+
+def have_hooks(leaves, ours: int = 0, counts=None) -> bool:
+    """Each has so many of ours, for when its gradient has been added up.
+    counts(hooks): whether they are some; silent ones by themselves are not."""
+    counts = counts or _are_heard
     for on_gradient, on_sum in map(hooks_of_leaf, leaves):
-        if on_gradient or on_sum and len(on_sum) > ours:
+        if on_gradient and counts(on_gradient) \
+                or on_sum and len(on_sum) > ours and counts(on_sum):
             return True
     return False
+
+
+def _are_heard(hooks) -> bool:
+    return any(type(hook) is not Silent for hook in hooks.values())
 
 
 def is_transformed() -> bool:

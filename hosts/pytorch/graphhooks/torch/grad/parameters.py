@@ -322,8 +322,9 @@ class Parameters:
             return False
         if private.have_hooks(self.own) or private.have_hooks(self.put, 1):
             return True
-        self.unheard = Words([*(Unheard(p, 0) for p in self.own),
-                               *(Unheard(p, 1) for p in self.put)])
+        if not asked.silences:  # or hooks are there that are no more then
+            self.unheard = Words([*(Unheard(p, 0) for p in self.own),
+                                   *(Unheard(p, 1) for p in self.put)])
         return False
 
     def have_listeners(self) -> bool:

@@ -28,7 +28,7 @@ class Unheard:
 
     def is_same(self) -> bool:
         return self._field.is_same() \
-            and not private.have_hooks([self._parameter], self._ours)
+            and not private.have_hooks([self._parameter], self._ours, bool)
 
 
 def is_watched(parameter) -> bool:

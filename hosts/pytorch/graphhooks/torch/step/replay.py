@@ -16,6 +16,7 @@ from ...errors import Error
 from ..base.private import (call_at_once, is_batched, tell_of_hooks,
                             tell_of_outputs)
 from ..base.tree import Unserved
+from ..grad.asked import silences
 from ..grad.contributions import may_keep
 from ..grad.strides import copy_of
 from ..record import instead
@@ -56,6 +57,8 @@ class Replay(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         segment, instance, microbatch, step, kept, origin = ctx.flight
+        if silences:
+            silences[-1].look(segment.parameters)
         if segment.split is not None and step == segment.owner.steps \
                 and segment.split.waits(instance, origin, ctx):
             found = segment.split.weights(instance, microbatch, origin)
