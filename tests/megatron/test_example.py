@@ -82,6 +82,7 @@ def test_nothing_is_left_of_a_training_that_is_closed(example, kind, mode):
     weights = [weakref.ref(p) for p in training.core.parameters()]
     training.close()
     del training
+    torch.distributed.destroy_process_group()
     for _ in range(2):  # what sessions had, once they are gone
         gc.collect()
     assert weights and all(w() is None for w in weights)
