@@ -314,11 +314,12 @@ def train(run: common.Run, args, row: Row, ranks, text, traced) -> None:
     shape = shape_of(args, row)
     if scope:
         shape = dataclasses.replace(shape, scope=scope)
-    cuda = world.device.type == "cuda"
-    if cuda:
+    left = 0.0  # of the trainings before
+    if world.device.type == "cuda":
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(world.device)
+        left = torch.cuda.memory_allocated(world.device) / 2**20
     hooked = mode in megatron.HOOKED
     training = megatron.Megatron(
         shape, mode, world.device, number=args.seed, rate=args.rate,
@@ -327,6 +328,7 @@ def train(run: common.Run, args, row: Row, ranks, text, traced) -> None:
         if hooked:
             training.graphs.make()
         loop(run, training, args, world, text)
+        run.peak_mib -= left
         run.stats = training.graphs.stats()
         run.explained = training.graphs.explain()
         if traced:
