@@ -11,8 +11,9 @@ import sys
 import types
 
 import pytest
-from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
-                    WIDTH, Block, Model, Normed, nn, note_gradients, torch)
+from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, NO_PIECES, SEGMENTS,
+                    WHOLE, WIDTH, Block, Model, Normed, nn, note_gradients,
+                    torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -400,6 +401,54 @@ def test_a_late_hook_of_what_is_asked_for_twice(pair, grain):
         run.step(2)
 
     pair(train, grain=grain, judge=False)
+
+
+# ---- of what is between a forward and its backward -------------------------
+
+
+class Unrecorded(Block):
+    """Its backward is not recorded, as it waits for the device."""
+
+    def forward(self, x):
+        return Asks.apply(super().forward(x))
+
+
+class Asks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * float(grad.isfinite().all())
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make", [Block, Unrecorded])
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("how", ["", "create_graph", "retain_graph"])
+def test_a_weight_that_is_another_by_the_backward(pair, grain, make, steps,
+                                                  how):
+    """The backward is of the one before, and the other stays."""
+    def train(run):
+        run.steps([2] * steps)
+        up = run.model.layers[1].mlp.up
+        bias = up.bias
+        for _ in range(2):
+            run.zero()
+            loss = run.loss()
+            up.bias = nn.Parameter(bias.detach().clone())
+            other = up.bias
+            loss.backward(**{how: True} if how else {})
+            if how == "retain_graph":
+                loss.backward()
+            assert up.bias is other and other.grad is None
+            up.bias = bias
+            note_gradients(run)
+            run.optimizer.step()
+        run.steps([2, 2])
+
+    pair(train, grain=grain, make=make, judge=False, parts=NO_PIECES)
 
 
 # ---- of what is between the layers -----------------------------------------

@@ -39,7 +39,7 @@ from ...errors import Error
 from ..base import private
 from ..base.private import has_hooks, will_run
 from ..base.tree import Unfit
-from ..guard.storage_addresses import held_at, is_trained, lent
+from ..guard.storage_addresses import held_at, is_trained, lent, lent_anyhow
 from ..guard.words import AtOnce, Words
 from . import asked
 from .away import putting
@@ -417,9 +417,9 @@ class Parameters:
         self.putting[p](alias)
         came.add(p)
 
-    def replaced_by(self, aliases):
+    def replaced_by(self, aliases, by_force: bool | None = None):
         """The modules, and objects that they read, with these for their
-        parameters."""
+        parameters; by_force: as lent_anyhow() has it, None: as lent() does."""
         alias = dict(zip(self.all, aliases))
         places = [*self.places, *(p for p in self.elsewhere
                                   if held_at(p[0], p[1]) is p[2])]
@@ -427,7 +427,8 @@ class Parameters:
         if self.gathered is not None:
             places += self.gathered.frozen
             others += self.gathered.stand_ins()
-        return lent(places, others)
+        return lent(places, others) if by_force is None \
+            else lent_anyhow(places, others, by_force)
 
     def find_elsewhere(self, weights) -> None:
         """Those that are in dicts and lists that functions read, too."""

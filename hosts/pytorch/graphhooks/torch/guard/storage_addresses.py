@@ -162,13 +162,17 @@ def held_at(names, name):
     return names.get(name)
 
 
+def _places(held, others) -> list:
+    return list({(id(names), name): (names, name, own, other)
+                 for (names, name, own), other
+                 in zip(held, others)}.values())
+
+
 @contextlib.contextmanager
 def lent(held, others):
     """Modules with other tensors for their own; ``held`` has (dict or list,
     name, tensor) of those, and a module that others share more than once."""
-    places = list({(id(names), name): (names, name, own, other)
-                   for (names, name, own), other
-                   in zip(held, others)}.values())
+    places = _places(held, others)
     if any(held_at(names, name) is not own for names, name, own, _ in places):
         raise Unfit("other tensors stand in for its own")
     for names, name, _, other in places:
@@ -185,6 +189,29 @@ def lent(held, others):
             names[name] = own
     if not kept:
         raise Unfit("it replaces a parameter or a buffer")
+
+
+@contextlib.contextmanager
+def lent_anyhow(held, others, by_force: bool):
+    """The same for a run that nothing is recorded of: somebody may have put
+    other tensors there, or do so now, and they stay.  by_force:
+    meanwhile others are in the place of these, too."""
+    places = [(names, name, other, held_at(names, name), name in names)
+              for names, name, own, other in _places(held, others)
+              if by_force and type(names) is dict
+              or held_at(names, name) is own]
+    for names, name, other, _, _ in places:
+        names[name] = other
+    try:
+        yield
+    finally:
+        for names, name, other, before, was_there in places:
+            if held_at(names, name) is not other:
+                continue
+            if type(names) is dict and not was_there:
+                del names[name]
+            else:
+                names[name] = before
 
 
 class Watch:

@@ -192,7 +192,9 @@ def take_grads(segment, instance: Instance, grads, puts: set | None = None):
     order = segment.sums.listen(instance)
     try:
         with undisturbed(segment.draws), \
-                parameters.replaced_by(instance.leaves), reading:
+                parameters.replaced_by(
+                    instance.leaves, None if is_capturing() else False), \
+                reading:
             outputs = [instance.live[i] for i in instance.wanted]
             if segment.split is not None and is_capturing():
                 segment.split.go_back(instance, outputs, grads)

@@ -216,7 +216,9 @@ def play(segment, instance: Instance, args, kwargs, offload, leaves=None,
     instance.leaves = leaves or segment.parameters.aliases()
     with undisturbed(segment.draws), _buffers_apart(segment), \
             private.without_hooks(segment.hooks), \
-            segment.parameters.replaced_by(instance.leaves), \
+            segment.parameters.replaced_by(
+                instance.leaves,
+                None if is_current_stream_capturing() else True), \
             offload(instance), segment.owner.things.watching(True):
         segment.chain.run(instance.signature, args, kwargs, instance.inputs,
                           results.note, count)
