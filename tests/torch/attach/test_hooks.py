@@ -12,8 +12,8 @@ import types
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, NO_PIECES, SEGMENTS,
-                    WHOLE, WIDTH, Block, Model, Normed, nn, note_gradients,
-                    torch)
+                    WHOLE, WIDTH, Block, Model, Normed, Refused, nn,
+                    note_gradients, torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -179,6 +179,28 @@ def test_a_hook_between_a_forward_and_its_backward(pair, grain):
         run.steps(COUNTS[:2])
 
     pair(train, grain=grain, eager=["backward"])
+
+
+@GRAIN
+@pytest.mark.parametrize("register", ["register_hook",
+                                      "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize("name", ["norm1.weight", "mlp.up.bias"])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_hook_before_a_backward_that_is_not_recorded(pair, grain, register,
+                                                       name, steps):
+    def train(run):
+        run.steps([1] * steps)
+        run.zero()
+        hand = Hand(run, f"layers.1.{name}")
+        loss = run.loss()
+        hand.put(0.5, register)
+        loss.backward()
+        hand.take()
+        note_gradients(run)
+        run.optimizer.step()
+        run.steps([2, 2])
+
+    pair(train, grain=grain, make=Refused, judge=False)
 
 
 class Shifted(Block):

@@ -19,6 +19,7 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 from ... import _abi
 from ...errors import Error
 from ..base import private, tree
+from ..base.tree import Unserved
 from ..grad import chained, contributions, strides
 from ..grad.contributions import Contributions
 from ..grad.first import First
@@ -33,12 +34,16 @@ from .instance import Backward, Instance
 from .outputs import counting_work
 from .recording import capture, closing, prepared, static, undisturbed
 
+HOOK = ("a hook has come to a parameter between a forward and its backward, "
+        "which puts gradients in place: register it before the forward")
 _NO_MEMORY = "the driver has no graph for its backward, or no memory, as " \
     "the log says; where that is for GRAPHHOOKS_MEMORY_LIMIT, raise it"
 
 
-def begin(segment, instance: Instance, microbatch: int, grads):
-    """The first of an instance."""
+def begin(segment, instance: Instance, microbatch: int, grads,
+          hears=False):
+    """The first of an instance; hears: Unserved, where hooks have come that
+    autograd's graph of the recording does not call."""
     owner = segment.owner
     instance.wanted = [i for i, g in enumerate(grads) if g is not None]
     instance.layouts = [strides.layout_of(grads[i])
@@ -70,6 +75,9 @@ def begin(segment, instance: Instance, microbatch: int, grads):
     else:
         segment.decline_backward(instance, microbatch)
     if not _is_recorded(segment, instance):
+        if hears and segment.parameters.have_hooks() \
+                and segment.can_run_again(instance):
+            raise Unserved(segment.name, HOOK, True)
         results = _eagerly(segment, instance, microbatch, given, twin)
         if segment.has_given_up(instance):
             instance.let_go(segment.settings)

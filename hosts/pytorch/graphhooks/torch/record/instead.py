@@ -93,13 +93,19 @@ def version(segment, tensors) -> int:
     return found
 
 
+def may_run(segment, origin, instance) -> bool:
+    """What the forward was given is there, and nobody has written it."""
+    return not (origin is None or origin.tensors is None
+                or instance.call is None
+                or origin.version != version(segment, origin.tensors)
+                or segment.owner.ranks.size > 1)
+
+
 def run(segment, origin, instance, microbatch: int, grads, why, late=False):
     """Raises `why` where that cannot be, or gives another form; late: the step
     of the forward is over."""
     owner = segment.owner
-    if origin is None or origin.tensors is None or instance.call is None \
-            or origin.version != version(segment, origin.tensors) \
-            or owner.ranks.size > 1:
+    if not may_run(segment, origin, instance):
         raise why
     late |= instance.origin is not origin  # another forward of the slot came
     instance.apart = None  # which is of the graph

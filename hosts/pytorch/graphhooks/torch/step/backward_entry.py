@@ -196,7 +196,7 @@ class WayBack(Called):
                 return self.owner.verify.backward(self, instance, microbatch,
                                                   grads)
             if instance.live is not None:
-                return backwards.begin(self, instance, microbatch, grads)
+                return backwards.begin(self, instance, microbatch, grads, True)
             if instance.backward is None:  # a slot that is closed
                 raise Unserved(self.name, "there was no memory for the graph "
                                "of its backward", True)
@@ -256,9 +256,7 @@ class WayBack(Called):
     def _see_to_parameters(self) -> None:
         """Not all is as it was."""
         if self.parameters.have_hooks():
-            raise Unserved(self.name, "a hook has come to a parameter between "
-                           "a forward and its backward, which puts gradients "
-                           "in place: register it before the forward", True)
+            raise Unserved(self.name, backwards.HOOK, True)
         if self.parameters.mains.are_others():
             raise Unserved(self.name, "the main_grad of a parameter was set "
                            "to another buffer between a forward and its "
@@ -326,6 +324,10 @@ class WayBack(Called):
         gone, or is wanted for a recording that is still to come."""
         return instance.spent or (self.refused is None and
                                   instance.signature.refused is None)
+
+    def can_run_again(self, instance) -> bool:
+        """As eagerly, what the forward was given being there and the same."""
+        return instead.may_run(self, instance.origin, instance)
 
     def decline_backward(self, instance, microbatch: int) -> None:
         """Its recording is not tried; where ranks share it they hear so."""
