@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 from models import nn, torch
 
-from graphhooks.torch.guard.storage_addresses import Places, Watch
+from graphhooks.torch.guard.storage_addresses import (Places, Watch, held_at,
+                                                      lent_anyhow)
 
 
 class Segment(SimpleNamespace):
@@ -135,3 +136,21 @@ def test_values_may_change(three):
         for tensor in segments[0].module.state_dict().values():
             tensor.add_(1)
     assert segments[0].places.are_kept() and look(*three) == []
+
+
+@pytest.mark.parametrize("there", ["weight", "other", "nothing"])
+@pytest.mark.parametrize("by_force", [False, True])
+@pytest.mark.parametrize("kind", [list, dict])
+def test_what_is_in_a_weights_place_is_there_again(kind, by_force, there):
+    weight, other, alias, bias = (torch.zeros(4) for _ in range(4))
+    found = {"weight": weight, "other": other}.get(there)
+    if kind is list:
+        names = [bias] if found is None else [bias, found]
+    else:
+        names = {0: bias} if found is None else {0: bias, 1: found}
+    before = [*map(id, names)]
+    is_lent = there == "weight" or by_force and kind is dict
+    with lent_anyhow([(names, 1, weight)], [alias], by_force):
+        assert held_at(names, 1) is (alias if is_lent else found)
+    assert held_at(names, 1) is found and names[0] is bias
+    assert [*map(id, names)] == before

@@ -196,7 +196,8 @@ def lent_anyhow(held, others, by_force: bool):
     """The same for a run that nothing is recorded of: somebody may have put
     other tensors there, or do so now, and they stay.  by_force:
     meanwhile others are in the place of these, too."""
-    places = [(names, name, other, held_at(names, name), name in names)
+    places = [(names, name, other, held_at(names, name),
+               type(names) is list or name in names)
               for names, name, own, other in _places(held, others)
               if by_force and type(names) is dict
               or held_at(names, name) is own]
@@ -208,10 +209,10 @@ def lent_anyhow(held, others, by_force: bool):
         for names, name, other, before, was_there in places:
             if held_at(names, name) is not other:
                 continue
-            if type(names) is dict and not was_there:
-                del names[name]
-            else:
+            if was_there:
                 names[name] = before
+            else:
+                del names[name]
 
 
 class Watch:
