@@ -588,7 +588,6 @@ def test_weights_that_cannot_be_recorded(schedule):
             one.step(schedule)
             two.step(schedule)
         stats = two.attached.stats()
-        print(two.attached.explain())
     assert differing(one.state(), two.state()) == []
     assert len(stats["refused"]) == LAYERS
 

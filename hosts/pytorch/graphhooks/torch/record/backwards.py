@@ -32,7 +32,8 @@ from ..guard.draws import HostNumbers
 from . import again
 from .instance import Backward, Instance
 from .outputs import counting_work
-from .recording import capture, closing, prepared, static, undisturbed
+from .recording import (capture, closing, eagerly, prepared, static,
+                        undisturbed)
 
 HOOK = ("a hook has come to a parameter between a forward and its backward, "
         "which puts gradients in place: register it before the forward")
@@ -323,21 +324,12 @@ def _unchanged(segment, instance: Instance):
 @contextlib.contextmanager
 def eager_pass(segment, instance: Instance, microbatch: int, grads):
     """A backward, as the library is told of it."""
-    owner = segment.owner
-    owner.pause()
-    try:
-        segment.enter(1, grads, microbatch, instance.flight[0])
-        try:
-            yield
-        except BaseException:
-            owner.cancel(None)
-            raise
-        owner.check(segment.exit(1, ()))
-    finally:
-        owner.unpause()
+    with eagerly(segment, 1, lambda: segment.enter(
+            1, grads, microbatch, instance.flight[0])):
+        yield
     if segment.weights is not None:
         segment.weights.came(instance, microbatch, False)
-    owner.count("backward")
+    segment.owner.count("backward")
 
 
 def _eagerly(segment, instance: Instance, microbatch: int, grads, twin):

@@ -136,21 +136,30 @@ def capture_weights(segment, instance, microbatch: int, found, run):
 
 
 @contextlib.contextmanager
-def eager_weights(segment, instance, microbatch: int):
-    """Such a pass, as the library is told of it."""
+def eagerly(segment, direction: int, enter):
+    """What the block computes is a pass of that direction, as the library is
+    told of it by enter()."""
     owner = segment.owner
     owner.pause()
     try:
-        enter_weights(segment, instance, microbatch)
+        enter()
         try:
             yield
         except BaseException:
             owner.cancel(None)
             raise
-        owner.check(segment.exit(2, ()))
+        owner.check(segment.exit(direction, ()))
     finally:
         owner.unpause()
-    owner.count("weights")
+
+
+@contextlib.contextmanager
+def eager_weights(segment, instance, microbatch: int):
+    """Such a pass of weights' gradients."""
+    with eagerly(segment, 2,
+                 lambda: enter_weights(segment, instance, microbatch)):
+        yield
+    segment.owner.count("weights")
 
 
 def _has_ended() -> bool:
