@@ -367,6 +367,26 @@ def test_a_mode_that_fails_on_one_rank_ends_no_other(ranks):
     assert "PP2 MLA MoE: left out: Megatron's local spec" in said
 
 
+@pytest.mark.parametrize("fails", ["synchronize", "rand", None])
+def test_a_device_that_works_no_more_is_seen(monkeypatch, fails):
+    """An error of a kernel stays; so does a capture, for random numbers."""
+    monkeypatch.setattr(sys, "path", [str(
+        STARTER.parents[2] / "hosts/pytorch/examples"), *sys.path])
+    import common
+
+    def call(*_args, **_named):
+        return torch.zeros(1)
+
+    def fail(*_args, **_named):
+        raise RuntimeError("Offset increment outside graph capture")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize",
+                        fail if fails == "synchronize" else call)
+    monkeypatch.setattr(torch, "rand", fail if fails == "rand" else call)
+    assert common.alive() is (fails is None)
+
+
 def test_the_distributed_optimizer_under_a_pipeline(ranks):
     """Parameters are gathered, and gradients scattered, beside the others."""
     row = "PP2 VPP2 DP2 distributed optimizer"

@@ -271,6 +271,18 @@ def timed(training, run: Run, batches, world: World, path=None) -> None:
                       else torch.empty(0))
 
 
+def alive() -> bool:
+    """Whether the device still works: an error of a kernel stays, and so may
+    a generator that takes a capture for unfinished."""
+    try:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            torch.rand(1, device="cuda").item()
+    except RuntimeError:
+        return False
+    return True
+
+
 def ended(training, run: Run, world: World) -> None:
     """What a training has come to, before it goes."""
     run.weights = {

@@ -190,22 +190,10 @@ def one_of(args, one: Configuration, world, text, recipe) -> dict:
         run = train(args, one, name, world, text, recipe)
         found["modes"][name] = compared(first, run)
         run.weights = {}
-        if run.error and not alive():
+        if run.error and not common.alive():
             found["lost"] = True  # and so is all that would come
             break
     return {**found, "seconds": time.perf_counter() - began}
-
-
-def alive() -> bool:
-    """Whether the device still works: an error of a kernel stays, and so may
-    a generator that takes a capture for unfinished."""
-    try:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-            torch.rand(1, device="cuda").item()
-    except RuntimeError:
-        return False
-    return True
 
 
 def read(path: str) -> list[dict]:

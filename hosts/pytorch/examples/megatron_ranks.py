@@ -501,17 +501,8 @@ def run_row(args, row: Row, ranks: Ranks, text, done: dict, late) -> bool:
                   flush=True)
         if name == "off" and "errors" in found:
             break
-        if not all(ranks.gather(alive())):
+        if not all(ranks.gather(common.alive())):
             raise Lost("the device of a rank is lost")
-    return True
-
-
-def alive() -> bool:
-    try:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-    except RuntimeError:
-        return False
     return True
 
 
