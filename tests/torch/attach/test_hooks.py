@@ -425,6 +425,100 @@ def test_a_late_hook_of_what_is_asked_for_twice(pair, grain):
     pair(train, grain=grain, judge=False)
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("register", ["register_hook",
+                                      "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize("first", ["layers.1", "layers.0", "head"])
+def test_a_late_hook_and_two_passes_for_some(pair, grain, register, first):
+    """What is not asked for has nothing of the second one, either."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        for name in (OF_A_WEIGHT, "layers.0.mlp.up.weight"):
+            run.zero()
+            hand = Hand(run, name)
+            loss = run.loss()
+            hand.put(0.5, register)
+            those = [*run.model.get_submodule(first).parameters()]
+            rest = {*run.model.parameters()}.difference(those)
+            loss.backward(inputs=those, retain_graph=True)
+            note_gradients(run)
+            loss.backward(inputs=[*rest])
+            note_gradients(run)
+            run.optimizer.step()
+            hand.take()
+            run.step(2)
+
+    run = pair(train, grain=grain, judge=False)
+    assert run.attached.stats()["replays"] > 0
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("ask", [[], [OF_A_WEIGHT],
+                                 [OF_A_WEIGHT, "layers.1.norm1.bias"]])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_late_hook_sees_all_of_grad(pair, grain, ask, others):
+    """What microbatches before have left there too; others have no slot, and
+    none goes back."""
+    def halve(p):
+        p.grad.mul_(0.5)
+
+    def train(run):
+        run.steps(COUNTS[:3])
+        for _ in range(2):
+            run.zero()
+            run.loss().backward()
+            loss = run.loss()
+            handle = run.model.get_parameter(OF_A_WEIGHT) \
+                .register_post_accumulate_grad_hook(halve)
+            kept = [run.loss() for _ in range(others)]
+            loss.backward(inputs=[*map(run.model.get_parameter, ask)] or None)
+            note_gradients(run)
+            handle.remove()
+            del kept
+            run.step(2)
+
+    run = pair(train, grain=grain, judge=False, eager=None)
+    assert run.attached.stats()["replays"] > 0
+
+
+class Shown(Model):
+    """Whose outputs of layers somebody has."""
+
+    def run_layers(self, x):
+        self.outputs = []
+        for layer in self.layers:
+            x = layer(x)
+            self.outputs.append(x)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("register", ["register_hook",
+                                      "register_post_accumulate_grad_hook"])
+@pytest.mark.parametrize("of", [2, 1])
+@pytest.mark.parametrize("ask", ["", "layers.0", "layers.1", "embed"])
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_hook_of_an_output_that_puts_some(pair, grain, register, of, ask,
+                                            adds):
+    """Of weights, within a pass: one that waits for a `.grad` that the pass
+    leaves alone is not called, nor who is not asked for."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        for _ in range(2):
+            run.zero()
+            hand = Hand(run, OF_A_WEIGHT)
+            loss = run.loss()
+            run.model.outputs[of].register_hook(
+                lambda _: hand.put(0.5, register))
+            go_back_for(run, loss, ask, adds)
+            while hand.handles:
+                hand.take()
+            run.step(2)
+
+    run = pair(train, grain=grain, model=Shown, judge=False)
+    assert run.attached.stats()["replays"] > 0
+
+
 # ---- of what is between a forward and its backward -------------------------
 
 

@@ -317,6 +317,12 @@ def have_hooks(leaves, ours: int = 0, counts=None) -> bool:
     return False
 
 
+def have_hooks_of_sums(leaves) -> bool:
+    """Which are called once a gradient has been added up."""
+    return any(on_sum and _are_heard(on_sum)
+               for _, on_sum in map(hooks_of_leaf, leaves))
+
+
 def _are_heard(hooks) -> bool:
     return any(type(hook) is not Silent for hook in hooks.values())
 

@@ -26,7 +26,7 @@ import weakref
 import torch
 
 from ..base.private import (at_end_of_pass, current_pass, have_hooks,
-                            will_run)
+                            have_hooks_of_sums, will_run)
 from .gradient_buffers import is_at
 from .in_order import InOrder
 from .strides import copy_of, like
@@ -276,7 +276,8 @@ class Sums:
         eager call has used."""
         segment, parameters = self.segment, self.segment.parameters
         if segment.mixed != segment.owner.steps or not parameters.others \
-                or not parameters.others.nodes:
+                or not parameters.others.nodes \
+                or have_hooks_of_sums(parameters.own):  # which look at `.grad`
             return False
         nodes = [n for p, n in parameters.others.nodes.items()
                  if p is not self._last()]
@@ -351,7 +352,7 @@ class Sums:
         aside = Aside(self.segment.parameters, left_out)
         try:
             with aside.summing():
-                return self.run_back(run, instance, microbatch, grads)
+                return run(instance, microbatch, grads)
         finally:
             aside.restore()
 

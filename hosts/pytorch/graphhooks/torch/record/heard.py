@@ -144,7 +144,7 @@ asked.hear_outputs(_wanted)
 
 
 @contextlib.contextmanager
-def calling(origin, inner, live):
+def calling(origin, inner, live, parameters):
     """While autograd goes through these in the place of the outputs."""
     if not origin.is_heard:
         yield
@@ -152,7 +152,7 @@ def calling(origin, inner, live):
     counts = [i for i in inner if i < len(live) and live[i].requires_grad]
     later: list = []
     handles = [live[i].register_hook(functools.partial(
-        _call_within, origin.hooks[i][0], later))
+        _call_within, origin.hooks[i][0], later, parameters))
         for i in counts if i in (origin.hooks or ())]
     retaining = [(i, t) for i in counts for t in [origin.outputs[i]()]
                  if t is not None and t.retains_grad]
@@ -177,7 +177,7 @@ def _call(hooks, grad):
     return grad
 
 
-def _call_within(hooks, later: list, grad):
+def _call_within(hooks, later: list, parameters, grad):
     """Torch's own that wait for several tensors count those of a pass, which
     is the one around."""
     now = []
@@ -190,7 +190,9 @@ def _call_within(hooks, later: list, grad):
             later.append((hook, grad))
         else:
             now.append(hook)
-    return _call(now, grad)
+    found = _call(now, grad)
+    asked.look(parameters)
+    return found
 
 
 def _retain(origin, i: int, tensor, grad) -> None:

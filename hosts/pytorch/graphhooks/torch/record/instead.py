@@ -122,7 +122,8 @@ def run(segment, origin, instance, microbatch: int, grads, why, late=False):
                           instance.flight[0])
         try:
             owner.writes.order()
-            with calling(origin, instance.inner, again.live):
+            with calling(origin, instance.inner, again.live,
+                         segment.parameters):
                 results = (_derive if derived else _go_back)(
                     segment, again, instance, grads)
         except BaseException:

@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import is_grad_enabled
 
 from ... import _abi
@@ -91,8 +93,9 @@ class WayBack(Called):
             others.go(now)
         left_out = self.parameters.left_out()
         if left_out:
-            return self.sums.run_without(left_out, self.run_back, instance,
-                                         microbatch, grads)
+            return self.sums.run_without(
+                left_out, partial(self.sums.run_back, self.run_back),
+                instance, microbatch, grads)
         if len(self.instances) == 1 and not self.sums.again \
                 and self.mixed != self.owner.steps:
             return self.run_back(instance, microbatch, grads)
@@ -109,13 +112,13 @@ class WayBack(Called):
         if not self.parameters.are_accumulated():
             return run(instance, microbatch, grads) if derived else \
                 self.sums.run_beside(run, instance, microbatch, grads)
-        if self.parameters.have_hooks():  # which look at `.grad`
-            return run(instance, microbatch, grads)
+        if not self.parameters.have_hooks():  # which look at `.grad`
+            run = partial(self.sums.run_back, run)
         left_out = not derived and self.parameters.left_out()
         if left_out:
             return self.sums.run_without(left_out, run, instance, microbatch,
                                          grads)
-        return self.sums.run_back(run, instance, microbatch, grads)
+        return run(instance, microbatch, grads)
 
     def run_eagerly(self, why: Unserved, instance, microbatch: int, grads):
         """A backward whose graph does not add up as eager does; raises `why`

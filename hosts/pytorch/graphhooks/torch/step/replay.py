@@ -16,7 +16,7 @@ from ...errors import Error
 from ..base.private import (call_at_once, is_batched, tell_of_hooks,
                             tell_of_outputs)
 from ..base.tree import Unserved
-from ..grad.asked import silences
+from ..grad.asked import look
 from ..grad.contributions import may_keep
 from ..grad.strides import copy_of
 from ..record import instead
@@ -57,8 +57,7 @@ class Replay(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         segment, instance, microbatch, step, kept, origin = ctx.flight
-        if silences:
-            silences[-1].look(segment.parameters)
+        look(segment.parameters)
         if segment.split is not None and step == segment.owner.steps \
                 and segment.split.waits(instance, origin, ctx):
             found = segment.split.weights(instance, microbatch, origin)
@@ -66,6 +65,7 @@ class Replay(torch.autograd.Function):
             return (None, *found)
         if instance.inner or origin.hooks is not None:
             grads = hear(instance, origin, grads)
+            look(segment.parameters)
         node = instance.node
         if step != segment.owner.steps or node is None or node() is not ctx:
             return _instead(ctx, grads, _why_late(segment, step))
