@@ -89,6 +89,9 @@ SLOTS = {
     "overlap of latent attention": [[2]] * 2,
     "overlap of buckets": [[2]] * 2,
     "overlap, hooks that nobody hears": [[2]] * 2,
+    **{f"overlap, and the model beside it, {each}": [[2]] * 2 for each in (
+        "attn", "attn,moe_router", "attn,moe_router,moe_preprocess",
+        "delayed weights")},
     **{f"overlap, delayed weights, {scope}": [[2]] * 2 for scope in (
         "attn", "attn,moe_router", "moe_router", "moe_router,moe_preprocess",
         "attn,moe_router,moe_preprocess")},
@@ -162,7 +165,7 @@ def ran(folder: Path, cases: str, size: int, lost: int = -1,
 
 @pytest.mark.parametrize("cases, size, count", [
     ("pipeline", 2, 9), ("scopes", 2, 19), ("experts", 2, 8),
-    ("overlap", 2, 18), ("pieces", 2, 10), ("partitions", 4, 2),
+    ("overlap", 2, 22), ("pieces", 2, 10), ("partitions", 4, 2),
     ("lengths", 4, 5),
     ("stages", 2, 16), ("offload", 2, 4), ("order", 2, 5), ("four", 4, 9)])
 def test_all_microbatches_of_a_schedule_replay(tmp_path, cases, size, count,

@@ -136,6 +136,44 @@ def of_several_sizes(divided=(), kind="dense", scope="attn", group=None,
                    attach={"group": group or both}, **how)
 
 
+def beside(step, evaluates: bool):
+    """Calls of the whole model, which Megatron's schedule has in parts, and
+    steps with modules in eval().  COUNTS are of the others."""
+    def train(each):
+        layers = each.cores[0].decoder.layers
+        for count in COUNTS[:2]:
+            step(each, count)
+        each.run(2, forward_only=True)
+        with torch.no_grad():
+            each.run(2, forward_only=True)
+        if each.chunks is each.cores:
+            output, loss_of = each._forward(each.data[0], each.model)
+            loss, _ = loss_of(output)
+            loss.backward()
+            each.losses.append(loss.detach())
+            each.optimizer.step()
+            each.optimizer.zero_grad()
+        for modules in ([layer.mlp for layer in layers], layers,
+                        each.chunks) if evaluates else ():
+            for module in modules:
+                module.eval()
+            step(each, 3)
+            for module in modules:
+                module.train()
+        for count in COUNTS[2:]:
+            step(each, count)
+
+    return train
+
+
+def in_buffers(each, count: int) -> None:
+    training.with_buffers(counts=[count])(each)
+
+
+def plain(each, count: int) -> None:
+    each.steps([count])
+
+
 class Larger(training.Tokens):
     """Of which rank 0 has four times as many in some microbatches, after those
     of the first step."""
@@ -594,6 +632,15 @@ CASES = {
                          "moe_router,moe_preprocess", EXCHANGING)},
         "overlap, hooks that nobody hears": lambda: trained(
             EXPERTS, "moe", EXCHANGING, make=build_hooked, **OVERLAP),
+        **{f"overlap, and the model beside it, {scope}":
+           lambda scope=scope: trained(
+               EXPERTS, "moe", scope, train=beside(plain, scope != "attn"),
+               **OVERLAP)
+           for scope in ("attn", "attn,moe_router", EXCHANGING)},
+        "overlap, and the model beside it, delayed weights":
+            lambda: trained(EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
+                            train=beside(in_buffers, True),
+                            delay_wgrad_compute=True, **OVERLAP),
         # What Megatron's checks exclude from each other.
         "overlap of contexts, each by its own group":
             lambda: of_several_sizes(EXPERTS, "moe", "attn", **OVERLAP,

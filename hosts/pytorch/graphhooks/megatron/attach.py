@@ -356,7 +356,7 @@ class Attached:
 
 
 def _refuse_graphs(name: str, layer) -> None:
-    if getattr(layer, "cuda_graphs", None):
+    if len(getattr(layer, "cuda_graphs", ())):
         raise Error(f"{name} has graphs already: detach those first, or leave "
                     "Megatron's TECudaGraphHelper out")
 

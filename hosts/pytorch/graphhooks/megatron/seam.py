@@ -37,7 +37,7 @@ _OF_LAYER = ("current_microbatch", "mlp_norm_manager", "attn_norm_manager",
              "backward_dw_wrapper")
 # What an attach has put there, with which a copy of the layer is another.
 _REPLACED = ("_te_cuda_graph_replay", "_get_te_cuda_graph_replay_args",
-             "_get_submodules_under_cudagraphs")
+             "_get_submodules_under_cudagraphs", "_should_call_te_cudagraph")
 _OF_ATTACH = (*_REPLACED, "cuda_graphs", "cuda_graph_manual_hooks")
 # What the rest of a layer leaves in its token dispatcher besides tensors.
 _OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
@@ -132,6 +132,11 @@ class Seam:
             and again.isdisjoint({"moe", "shared_experts"}) \
             and self._takes_attention and _is_plain(layer.config)
         self.body.keeps_more = self._checkpoints
+        if self._overlaps:
+            # Who calls the layer itself wants all of it, and gets a part of it
+            # from a graph.
+            layer._should_call_te_cudagraph = _never
+            layer.cuda_graphs = _InTraining(self.twice)
         layer.cuda_graphs.append(self)
         # Megatron's own makes a mask of zeros where there is none.
         base = names.GraphableMegatronModule._get_te_cuda_graph_replay_args
@@ -281,11 +286,28 @@ class Seam:
     def detach(self) -> None:
         layer = self.layer
         if self in layer.cuda_graphs:
-            layer.cuda_graphs.remove(self)
+            layer.cuda_graphs = []
         layer.cuda_graph_manual_hooks = []
         copy_as_ever(layer)
         for name in _REPLACED:
             vars(layer).pop(name, None)
+
+
+def _never(*_, **__) -> bool:
+    return False
+
+
+class _InTraining(list):
+    """Graphs of a layer: none, to Megatron, while a module is in eval() in
+    which it ends scopes in training alone.  Its schedule has eager parts of
+    the layer for that."""
+
+    def __init__(self, modules):
+        super().__init__()
+        self._modules = modules
+
+    def __bool__(self) -> bool:
+        return all(m.training for m in self._modules) and len(self) > 0
 
 
 class _OnHost(NamedTuple):
