@@ -75,6 +75,33 @@ def test_around_a_layer(pair, grain, reentrant, preserve, dropout):
     assert anew == ("other random numbers" in run.attached.explain())
 
 
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_late_hook_that_runs_the_model(pair, grain, trains):
+    """Its backward is no graph, and no capture: states of random numbers can
+    be read in it."""
+    def train(run):
+        def look(grad):
+            with torch.set_grad_enabled(trains):
+                run.note(run.model(tokens).sum())
+
+        run.steps(COUNTS[:2])
+        for i in range(3):
+            tokens = run.tokens()[:, :-1]
+            run.zero()
+            loss = run.loss()
+            weight = run.model.layers[1].mlp.up.weight
+            handle = weight.register_hook(look) if i == 1 else None
+            loss.backward()
+            if handle is not None:
+                handle.remove()
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=None, apart=None if grain == "layer"
+         else "in another mode", make=lambda: Block(0.1),
+         model=around(False))
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_around_the_layers_of_a_chunk_that_evaluates(pair, dropout):
     """The run without gradients is no evaluation."""

@@ -174,9 +174,11 @@ def _has_ended() -> bool:
 @contextlib.contextmanager
 def undisturbed(draws):
     """Hooks of saved tensors would be called once and never again; the rest as
-    apart_from_caches()."""
+    apart_from_caches().  Outside of a capture states of random numbers can be
+    read, as hooks of gradients do that run the whole model."""
     with apart_from_caches(), checkpoint.unheard(), \
-            checkpoint.without_states(draws):
+            checkpoint.without_states(draws) if is_current_stream_capturing() \
+            else contextlib.nullcontext():
         yield
 
 
