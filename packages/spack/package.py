@@ -3,7 +3,7 @@
 #     spack repo create graphhooks-repo graphhooks-repo
 #     cp -r packages/spack graphhooks-repo/packages/graphhooks
 #     spack repo add graphhooks-repo
-#     spack develop --path "$PWD" graphhooks@1.0.2   # in an environment
+#     spack develop --path "$PWD" graphhooks@1.0.3   # in an environment
 #     spack install graphhooks
 #
 # Whoever takes it for a release writes the archive's checksum in place of the
@@ -21,11 +21,11 @@ class Graphhooks(AutotoolsPackage):
     """CUDA graphs for parts of a training step, bitwise equal to eager.  The
     library loads the CUDA driver when it is used."""
 
-    url = "file:///path/to/graphhooks-1.0.2.tar.gz"
+    url = "file:///path/to/graphhooks-1.0.3.tar.gz"
 
     license("Apache-2.0")
 
-    version("1.0.2", sha256="0" * 64)
+    version("1.0.3", sha256="0" * 64)
 
     variant("tools", default=True,
             description="Build graphhooks plan, which reads JSON")

@@ -3,4 +3,4 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
-__version__ = "1.0.2"
+__version__ = "1.0.3"
