@@ -75,6 +75,90 @@ def test_around_a_layer(pair, grain, reentrant, preserve, dropout):
     assert anew == ("other random numbers" in run.attached.explain())
 
 
+def replace(weight, names, name):
+    names[name] = torch.nn.Parameter(weight.detach() * 1.5)
+
+
+def move(weight, names, name):
+    weight.data = weight.data * 1.5
+
+
+def write(weight, names, name):
+    with torch.no_grad():
+        weight.mul_(1.5)
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("act", [replace, move, write],
+                         ids=lambda act: act.__name__)
+@pytest.mark.parametrize("name", ["weight", "bias"])
+@pytest.mark.parametrize("when", ["first", "later", "hooked", "twice"])
+def test_weights_that_are_others_by_the_second_run(pair, grain, act, name,
+                                                   when):
+    """It is with those that the module has by then, and the gradients are of
+    those that it had."""
+    def train(run):
+        run.steps([] if when == "first" else COUNTS[:2], in_flight=2)
+        if when == "first":
+            run.step(1)
+        for i in range(4):
+            run.zero()
+            loss = run.loss()
+            if i % 2 == 0:
+                up = run.model.layers[1].mlp.up
+                weight, handle = getattr(up, name), None
+                if when == "hooked":
+                    handle = weight.register_hook(
+                        lambda grad: run.note(grad) or grad * 2)
+                act(weight, up._parameters, name)
+            loss.backward(retain_graph=when == "twice")
+            if when == "twice":
+                loss.backward()
+            if i % 2 == 0:
+                for each in (weight, getattr(up, name)):
+                    if each.grad is not None:
+                        run.note(each.grad)
+                if handle is not None:
+                    handle.remove()
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=None, make=lambda: Block(0.1),
+         model=around(False), judge=False)
+
+
+class Piece(Model):
+    def run_layers(self, x):
+        return checkpoint(super().run_layers, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("act", [replace, write],
+                         ids=lambda act: act.__name__)
+def test_weights_that_are_others_in_a_chunk(pair, act):
+    def train(run):
+        run.steps(COUNTS[:2])
+        run.zero()
+        loss = run.loss()
+        up = run.model.layers[1].mlp.up
+        act(up.weight, up._parameters, "weight")
+        loss.backward()
+        run.optimizer.step()
+
+    pair(train, grain="chunk", model=Piece, eager=None)
+
+
+def test_weights_that_are_others_before_a_layer(runs):
+    """What it is given would be other by then, which is said."""
+    run = runs(grain="layer", model=Piece)
+    run.steps(COUNTS[:2])
+    loss = run.loss()
+    write(run.model.layers[0].mlp.up.weight, None, None)
+    assert "may not be eager's" not in run.attached.explain()
+    loss.backward()
+    assert "2 layers (layers.1, layers.2): weights were changed between a " \
+        "forward and its backward in a checkpoint" in run.attached.explain()
+    assert "may not be eager's" in run.attached.explain()
+
+
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_late_hook_that_runs_the_model(pair, grain, trains):
@@ -175,11 +259,7 @@ def test_around_a_layer_and_more(pair, grain, reentrant, dropout):
 
 
 def test_around_a_chunk_in_one_piece(pair):
-    class Whole(Model):
-        def run_layers(self, x):
-            return checkpoint(super().run_layers, x, use_reentrant=False)
-
-    pair(lambda r: r.steps(in_flight=2), grain="chunk", model=Whole,
+    pair(lambda r: r.steps(in_flight=2), grain="chunk", model=Piece,
          eager=["checkpoint"])
 
 

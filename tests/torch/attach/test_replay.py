@@ -24,6 +24,7 @@ class Segment:
     draws = False
     split = None
     around = None  # nothing is around its calls
+    region = None  # no checkpointing either
     untold = ()  # nobody waits for a gradient
     copies = False
     sums = SimpleNamespace(note_again=lambda node: None,

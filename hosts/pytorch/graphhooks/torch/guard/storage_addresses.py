@@ -134,6 +134,11 @@ class Places:
         """How often each has been written; what graphs write is not told."""
         return [*map(version, self._versioned)]
 
+    def versions_of_weights(self) -> list:
+        """The same of these; engines fill buffers with what is there."""
+        return [version(t) for t in self._versioned
+                if isinstance(t, torch.nn.Parameter)]
+
 
 class Unknown:
     """Those of modules whose parameters their first call shows."""

@@ -7,6 +7,8 @@ the hooks: what autograd would save of them is not what was asked for.  The
 backward is then of what the first run drew.  Where the second run begins with
 other random numbers, as with preserve_rng_state=False, or for generators that
 torch's checkpointing does not set back, eager's is not; both runs are eager.
+The second run is with what the modules hold by then, and where that is not
+what a graph has read, the backward runs them again, too.
 
 Inside.  The states of random number generators cannot be read in a capture.
 Where the modules draw none, as the passes before the recording have shown,
@@ -20,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import weakref
 
 import torch
 import torch.utils.checkpoint
@@ -57,11 +60,42 @@ def is_selective() -> bool:
     return private.dispatch_mode() is not None
 
 
+OTHERS = ("weights were changed between a forward and its backward in a "
+          "checkpoint, which runs its modules with those that they have by "
+          "then")
+UNLIKE = (OTHERS + ": the graph has gone back with those of before, so "
+          "gradients of such a pass are not eager's")
+UNKNOWN = (OTHERS + ", and something runs there before them: gradients of "
+           "such a pass may not be eager's: have a checkpoint for each layer")
+
+
+class Replays:
+    """Those of the first run of a checkpointed piece.  Who holds this holds
+    no model."""
+
+    def __init__(self):
+        self._all: list = []
+
+    def note(self, segment) -> int:
+        self._all.append((weakref.ref(segment),
+                          segment.places.versions_of_weights()))
+        return len(self._all) - 1
+
+    def read_others(self) -> bool:
+        """Than their modules have by now."""
+        return any(segment is not None and segment.parameters.gathered is None
+                   and (segment.places.versions_of_weights() != then
+                        or not segment.places.are_same()
+                        or segment.places.have_moved())
+                   for ref, then in self._all for segment in [ref()])
+
+
 class Region:
     """Calls between the ends of a checkpointed piece, in their order."""
 
     def __init__(self, kind):
         self.kind = kind
+        self.replays = Replays()
         self._calls: list[tuple] = []
         self._hook = None  # of the run at hand, which is not the first
         self._at = 0

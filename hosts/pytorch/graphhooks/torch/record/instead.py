@@ -21,7 +21,10 @@ from ...errors import Error
 from ..base import private, tree
 from ..base.comparisons import are_alike, same_bits
 from ..base.private import KEEPS
+from ..base.tree import Unserved
 from ..guard import flags
+from ..guard.storage_addresses import held_at
+from . import checkpoint
 from .again import run as once_more
 from .apart import Before
 from .backwards import take_grads
@@ -35,7 +38,7 @@ class Origin:
 
     __slots__ = ("tensors", "version", "numbers", "around", "count",
                  "written", "is_back", "is_eager", "outputs", "hooks",
-                 "is_heard", "retained", "__weakref__")
+                 "is_heard", "retained", "replays", "place", "__weakref__")
 
     def __init__(self, tensors, version: int, numbers, around):
         self.tensors = tensors  # that it was given; None: let go
@@ -50,6 +53,13 @@ class Origin:
         self.hooks = None  # of their gradients, by output (heard.py)
         self.is_heard = False  # and the backward at hand is to call some
         self.retained = None  # what it has left in .grad of outputs
+        self.replays = None  # of the checkpointed piece that it is in
+        self.place = 0  # among them
+
+    def be_within(self, segment, replays) -> None:
+        """Its weights may be written until it is run once more."""
+        self.replays, self.place = replays, replays.note(segment)
+        self.version -= segment.parameters.version()
 
     def let_go(self, node, sums) -> None:
         """A backward has come by, and none comes again."""
@@ -86,7 +96,11 @@ class Over:
 def version(segment, tensors) -> int:
     """Another once autograd would find something written that a pass of these
     has read."""
-    found = segment.parameters.version()
+    return segment.parameters.version() + _version_of(tensors)
+
+
+def _version_of(tensors) -> int:
+    found = 0
     for t in tensors:
         if t.requires_grad:
             found += private.version(t)
@@ -97,7 +111,9 @@ def may_run(segment, origin, instance) -> bool:
     """What the forward was given is there, and nobody has written it."""
     return not (origin is None or origin.tensors is None
                 or instance.call is None
-                or origin.version != version(segment, origin.tensors)
+                or origin.version != (
+                    version(segment, origin.tensors) if origin.replays is None
+                    else _version_of(origin.tensors))
                 or segment.owner.ranks.size > 1)
 
 
@@ -147,6 +163,16 @@ def run(segment, origin, instance, microbatch: int, grads, why, late=False):
     return results
 
 
+def go_back_as_checkpoints(segment, instance) -> None:
+    """Of a checkpointed piece whose second run is with other weights: its
+    caller is to run the modules again, if that can be."""
+    if not may_run(segment, instance.origin, instance):
+        segment.owner.say(segment.name, checkpoint.UNLIKE)
+        return
+    instance.apart = None
+    raise Unserved(segment.name, checkpoint.OTHERS, True)
+
+
 def take_back(segment, instance, count: int) -> bool:
     """Whether random numbers and buffers are as so many modules of a pass
     leave them, and not as all do for which a graph has run."""
@@ -183,14 +209,20 @@ def _forward(segment, instance, origin, derived: bool, why,
             own -= parameters.joined
         leaves = [p if p in own else alias for p, alias
                   in zip(parameters.all, parameters.aliases())]
+    is_other = origin.replays is not None and origin.replays.read_others()
+    if is_other and origin.place > 0:
+        owner.say(segment.name, checkpoint.UNKNOWN)
     now = Before(segment)
     if origin.numbers is not None:
         owner.captures.put_numbers(origin.numbers)
     for buffer, found in () if late else instance.buffers:
         buffer.data.copy_(found)
     try:
-        again, results = once_more(segment, instance, inputs, origin.around,
-                                   leaves, origin.count)
+        again, results = once_more(
+            segment, instance, inputs, origin.around,
+            _as_held(parameters, leaves) if is_other else leaves,
+            origin.count)
+        again.leaves = leaves
     except tree.Unfit:
         raise why from None
     finally:
@@ -201,6 +233,8 @@ def _forward(segment, instance, origin, derived: bool, why,
                       "passes of its layer, which writes buffers: where it "
                       "reads them too, gradients of such a pass are not "
                       "eager's")
+        return again
+    if is_other:
         return again
     known = len(again.live)
     if origin.written:
@@ -228,6 +262,28 @@ def _view(tensor):
         view = tensor.as_subclass(type(tensor))
     vars(view).update(vars(tensor))
     return view
+
+
+def _as_held(parameters, leaves) -> list:
+    """With what is in the modules by now, and gradients that go to what was
+    there."""
+    held = {p: now for names, name, p in parameters.places
+            for now in [held_at(names, name)] if now is not p}
+    if not all(map(are_alike, held, held.values())):
+        raise tree.Unfit("a parameter has got another shape or type")
+    with torch.enable_grad():
+        return [_As.apply(leaf, held[p]) if p in held else leaf
+                for p, leaf in zip(parameters.all, leaves)]
+
+
+class _As(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, leaf, held):
+        return held.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
 
 
 def _go_back(segment, again, instance, grads) -> tuple:

@@ -170,6 +170,8 @@ def replay(segment, instance, microbatch: int, tensors):
     origin = Origin(tensors, instead.version(segment, tensors),
                     owner.captures.before if segment.draws else None,
                     segment.around)
+    if segment.region is not None:
+        origin.be_within(segment, segment.region.replays)
     outputs = _apply((segment, instance, microbatch, owner.steps,
                       _kept(segment, tensors), origin), *inputs)
     if instance.inner:

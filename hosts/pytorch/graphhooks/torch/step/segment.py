@@ -75,6 +75,7 @@ class Segment(WayBack):
         self.seen = -1  # the last microbatch that came by
         self.seen_version = 0  # of weights, by then, where no optimizer steps
         self.places = places_of(modules.values(), owner.gathering)
+        self.region = None  # of checkpointing, around the call at hand
         self.is_parametrized = any(map(parametrize.is_parametrized, (
             inner for m in modules.values() for inner in m.modules())))
         self.replayed = False  # the last call was, or will have been
@@ -305,7 +306,11 @@ class Segment(WayBack):
                 return site.run(*args, **kwargs)
         why = self._why_twice(region, self._regions_around(states))
         if why is None:
-            result = self._lead(site, args, kwargs)
+            self.region = region
+            try:
+                result = self._lead(site, args, kwargs)
+            finally:
+                self.region = None
             region.note(self.replayed, states)
             return result
         self.owner.count("checkpoint", self.name, why)
