@@ -159,6 +159,26 @@ def test_weights_that_are_others_before_a_layer(runs):
     assert "may not be eager's" in run.attached.explain()
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+def test_weights_that_are_stepped_on_the_way_back(pair, grain):
+    """Their layers have run again by then."""
+    def train(run):
+        def step(p):
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+        run.optimizer = torch.optim.SGD(run.model.embed.parameters(), lr=0)
+        optimizers = {p: torch.optim.SGD([p], lr=0.1)
+                      for p in run.model.layers.parameters()}
+        for p in optimizers:
+            p.register_post_accumulate_grad_hook(step)
+        run.steps([1, 1, 1, 1])
+
+    run = pair(train, grain=grain, model=Piece, eager=["checkpoint"])
+    assert "weights were changed" not in run.attached.explain()
+    assert run.attached.stats()["replays"] > 0
+
+
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_late_hook_that_runs_the_model(pair, grain, trains):

@@ -81,13 +81,15 @@ class Replays:
                           segment.places.versions_of_weights()))
         return len(self._all) - 1
 
-    def read_others(self) -> bool:
-        """Than their modules have by now."""
+    def read_others(self, place: int) -> bool:
+        """Whether those up to there have other weights by now than they read.
+        Those behind may have been stepped within this pass."""
         return any(segment is not None and segment.parameters.gathered is None
                    and (segment.places.versions_of_weights() != then
                         or not segment.places.are_same()
                         or segment.places.have_moved())
-                   for ref, then in self._all for segment in [ref()])
+                   for ref, then in self._all[:place + 1]
+                   for segment in [ref()])
 
 
 class Region:

@@ -61,6 +61,11 @@ class Origin:
         self.replays, self.place = replays, replays.note(segment)
         self.version -= segment.parameters.version()
 
+    def reads_others(self) -> bool:
+        """Than the weights of before, if eager runs it again in its pass."""
+        return self.replays is not None \
+            and self.replays.read_others(self.place)
+
     def let_go(self, node, sums) -> None:
         """A backward has come by, and none comes again."""
         if KEEPS:
@@ -209,7 +214,7 @@ def _forward(segment, instance, origin, derived: bool, why,
             own -= parameters.joined
         leaves = [p if p in own else alias for p, alias
                   in zip(parameters.all, parameters.aliases())]
-    is_other = origin.replays is not None and origin.replays.read_others()
+    is_other = origin.reads_others()
     if is_other and origin.place > 0:
         owner.say(segment.name, checkpoint.UNKNOWN)
     now = Before(segment)

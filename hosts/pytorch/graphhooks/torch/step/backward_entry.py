@@ -195,7 +195,7 @@ class WayBack(Called):
                 instance.apart = None
                 self.part(heard.WHY)
                 raise Unserved(self.name, heard.WHY, True)
-            if origin.replays is not None and origin.replays.read_others():
+            if origin.reads_others():
                 instead.go_back_as_checkpoints(self, instance)
             if instance.apart is not None:
                 return self.owner.verify.backward(self, instance, microbatch,
