@@ -1473,6 +1473,24 @@ def test_a_backward_whose_weights_have_been_written_since(runs):
 
 
 @GRAIN
+def test_a_second_backward_after_a_step_of_biases(runs, grain):
+    """Autograd has kept none, and eager goes on; what was there is gone."""
+    def of_biases(run):
+        for name, p in run.model.named_parameters():
+            p.requires_grad_(name.endswith("bias"))
+        run.optimizer = torch.optim.SGD(
+            [p for p in run.model.parameters() if p.requires_grad], lr=0.1)
+
+    run = runs(grain=grain, before=of_biases).steps(COUNTS[:3])
+    loss = run.loss()
+    loss.backward(retain_graph=True)
+    run.optimizer.step()
+    with pytest.raises(Error, match="a second backward .*written since, .*"
+                       "step when all backwards of a forward have run"):
+        loss.backward()
+
+
+@GRAIN
 def test_what_a_forward_was_given_goes_with_its_backward(runs, grain):
     """Also where the loss is kept; only retain_graph=True keeps it."""
     run = recorded(runs, grain, 3)

@@ -33,6 +33,11 @@ from .instance import Instance
 from .recording import note_uses
 
 
+_WRITTEN = "; its weights, or what it was given, were written since, so its " \
+    "modules cannot run once more as they have: let the optimizer step when " \
+    "all backwards of a forward have run, or leave the layer out of the graphs"
+
+
 class Origin:
     """What a forward was of."""
 
@@ -112,13 +117,18 @@ def _version_of(tensors) -> int:
     return found
 
 
+def _is_written(segment, origin) -> bool:
+    """Something that the forward has read, and not anew by its backward."""
+    return origin.version != (
+        version(segment, origin.tensors) if origin.replays is None
+        else _version_of(origin.tensors))
+
+
 def may_run(segment, origin, instance) -> bool:
     """What the forward was given is there, and nobody has written it."""
     return not (origin is None or origin.tensors is None
                 or instance.call is None
-                or origin.version != (
-                    version(segment, origin.tensors) if origin.replays is None
-                    else _version_of(origin.tensors))
+                or _is_written(segment, origin)
                 or segment.owner.ranks.size > 1)
 
 
@@ -127,6 +137,9 @@ def run(segment, origin, instance, microbatch: int, grads, why, late=False):
     of the forward is over."""
     owner = segment.owner
     if not may_run(segment, origin, instance):
+        if origin is not None and origin.tensors is not None \
+                and _is_written(segment, origin):
+            raise Unserved(segment.name, why.what + _WRITTEN)
         raise why
     late |= instance.origin is not origin  # another forward of the slot came
     instance.apart = None  # which is of the graph
