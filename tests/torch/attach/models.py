@@ -250,6 +250,20 @@ class Run:
         self.detach()
 
 
+def step_in_hooks(run) -> None:
+    """Weights of layers are stepped inside the backward, once each of them has
+    its gradient."""
+    def step(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    run.optimizer = torch.optim.SGD(run.model.embed.parameters(), lr=0)
+    optimizers = {p: torch.optim.SGD([p], lr=0.1)
+                  for p in run.model.layers.parameters()}
+    for p in optimizers:
+        p.register_post_accumulate_grad_hook(step)
+
+
 def note_gradients(run) -> None:
     for p in run.model.parameters():
         if p.grad is not None:

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 from models import (COUNTS, DEVICE, WHOLE, WIDTH, Block, Model, Normed,
-                    torch)
+                    step_in_hooks, torch)
 from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
                                     create_selective_checkpoint_contexts)
 
@@ -163,15 +163,7 @@ def test_weights_that_are_others_before_a_layer(runs):
 def test_weights_that_are_stepped_on_the_way_back(pair, grain):
     """Their layers have run again by then."""
     def train(run):
-        def step(p):
-            optimizers[p].step()
-            optimizers[p].zero_grad()
-
-        run.optimizer = torch.optim.SGD(run.model.embed.parameters(), lr=0)
-        optimizers = {p: torch.optim.SGD([p], lr=0.1)
-                      for p in run.model.layers.parameters()}
-        for p in optimizers:
-            p.register_post_accumulate_grad_hook(step)
+        step_in_hooks(run)
         run.steps([1, 1, 1, 1])
 
     run = pair(train, grain=grain, model=Piece, eager=["checkpoint"])

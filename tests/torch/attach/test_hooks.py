@@ -13,7 +13,7 @@ import types
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, NO_PIECES, SEGMENTS,
                     WHOLE, WIDTH, Block, Model, Normed, Refused, nn,
-                    note_gradients, torch)
+                    note_gradients, step_in_hooks, torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -251,15 +251,7 @@ def test_hooks_that_go_again(pair, grain):
 @GRAIN
 def test_optimizers_that_step_inside_the_backward(pair, grain):
     def train(run):
-        def step(p):
-            optimizers[p].step()
-            optimizers[p].zero_grad()
-
-        run.optimizer = torch.optim.SGD(run.model.embed.parameters(), lr=0)
-        optimizers = {p: torch.optim.SGD([p], lr=0.1)
-                      for p in run.model.layers.parameters()}
-        for p in optimizers:
-            p.register_post_accumulate_grad_hook(step)
+        step_in_hooks(run)
         run.steps(COUNTS[:3])
 
     pair(train, grain=grain)
