@@ -147,6 +147,17 @@ class Model(nn.Module):
         return self.head(self.run_layers(self.embed(tokens)))
 
 
+class Deep(Model):
+    """Keeps what leaves each layer."""
+
+    def run_layers(self, x):
+        self.hidden = []
+        for layer in self.layers:
+            x = layer(x)
+            self.hidden.append(x)
+        return x
+
+
 def adamw(model):
     return torch.optim.AdamW(model.parameters(), lr=1e-3)
 

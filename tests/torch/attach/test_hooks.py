@@ -12,8 +12,8 @@ import types
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, NO_PIECES, SEGMENTS,
-                    WHOLE, WIDTH, Block, Model, Normed, Refused, nn,
-                    note_gradients, step_in_hooks, torch)
+                    WHOLE, WIDTH, Block, Deep, Model, Normed, Refused,
+                    nn, note_gradients, step_in_hooks, torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -473,17 +473,6 @@ def test_a_late_hook_sees_all_of_grad(pair, grain, ask, others):
     assert run.attached.stats()["replays"] > 0
 
 
-class Shown(Model):
-    """Whose outputs of layers somebody has."""
-
-    def run_layers(self, x):
-        self.outputs = []
-        for layer in self.layers:
-            x = layer(x)
-            self.outputs.append(x)
-        return x
-
-
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("register", ["register_hook",
                                       "register_post_accumulate_grad_hook"])
@@ -500,14 +489,14 @@ def test_a_hook_of_an_output_that_puts_some(pair, grain, register, of, ask,
             run.zero()
             hand = Hand(run, OF_A_WEIGHT)
             loss = run.loss()
-            run.model.outputs[of].register_hook(
+            run.model.hidden[of].register_hook(
                 lambda _: hand.put(0.5, register))
             go_back_for(run, loss, ask, adds)
             while hand.handles:
                 hand.take()
             run.step(2)
 
-    run = pair(train, grain=grain, model=Shown, judge=False)
+    run = pair(train, grain=grain, model=Deep, judge=False)
     assert run.attached.stats()["replays"] > 0
 
 
@@ -874,17 +863,6 @@ def test_both_at_once_and_a_second_backward(pair):
 # ---- autograd.grad() of what is between the layers -------------------------
 
 
-class Stays(Model):
-    """Has what its layers have returned."""
-
-    def run_layers(self, x):
-        self.states = []
-        for layer in self.layers:
-            x = layer(x)
-            self.states.append(x)
-        return x
-
-
 def of_one(loss, states, weight):
     return loss, states[1]
 
@@ -926,7 +904,7 @@ def test_gradients_between_layers_that_are_asked_for(pair, ask, begins,
             run.zero()
             loss = run.loss()
             if begins <= i != 5:
-                result, inputs = ask(loss, run.model.states,
+                result, inputs = ask(loss, run.model.hidden,
                                      run.model.layers[0].mlp.up.weight)
                 if ask is of_one_not_reached:
                     with pytest.raises(RuntimeError, match="not have been use"):
@@ -941,11 +919,11 @@ def test_gradients_between_layers_that_are_asked_for(pair, ask, begins,
                 loss.backward()
             run.optimizer.step()
 
-    pair(train, grain="chunk", make=Dropping, model=Stays, judge=False,
+    pair(train, grain="chunk", make=Dropping, model=Deep, judge=False,
          **options)
 
 
-class Frozen(Stays):
+class Frozen(Deep):
     """Weights are all that the gradients of its graph are of."""
 
     def forward(self, tokens):
@@ -961,7 +939,7 @@ def test_such_gradients_where_the_input_has_none(pair, ask):
         for _ in range(3):
             run.zero()
             loss = run.loss()
-            result, inputs = ask(loss, run.model.states,
+            result, inputs = ask(loss, run.model.hidden,
                                  run.model.layers[0].mlp.up.weight)
             for gradient in torch.autograd.grad(result, inputs,
                                                 retain_graph=True):

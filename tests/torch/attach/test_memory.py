@@ -14,8 +14,8 @@ import softpool
 from graphhooks import _abi
 from graphhooks.torch.record.instance import Instance
 from models import (BATCH, COUNTS, GRAINS, HAS_GPU, LENGTH, NO_PIECES,
-                    SEGMENTS, WHOLE, WIDTH, Block, Model, Run, collect,
-                    on_a_gpu, torch)
+                    SEGMENTS, WHOLE, WIDTH, Block, Deep, Model, Run,
+                    collect, on_a_gpu, torch)
 
 import graphhooks
 
@@ -110,17 +110,6 @@ def test_a_layer_that_is_recorded_later(pair, grain, in_flight):
         run.steps(COUNTS[:2], in_flight=in_flight)
 
     pair(train, grain=grain, model=Skips)
-
-
-class Deep(Model):
-    """Can end early; what left each layer is kept."""
-
-    def run_layers(self, x):
-        self.hidden = []
-        for layer in self.layers:
-            x = layer(x)
-            self.hidden.append(x)
-        return x
 
 
 @pytest.mark.parametrize("grain", ["layer", "part"])

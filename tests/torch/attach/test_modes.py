@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from models import COUNTS, GRAINS, SEGMENTS, Block, Model, Run, torch
+from models import COUNTS, GRAINS, SEGMENTS, Block, Deep, Model, Run, torch
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -197,17 +197,6 @@ SOME = {
     "between": lambda run: [run.model.hidden[1],
                             of_the_second(run)["attn.out.bias"]],
 }
-
-
-class Deep(Model):
-    """Keeps what leaves each layer."""
-
-    def run_layers(self, x):
-        self.hidden = []
-        for layer in self.layers:
-            x = layer(x)
-            self.hidden.append(x)
-        return x
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
