@@ -159,6 +159,23 @@ def test_weights_that_are_others_before_a_layer(runs):
     assert "may not be eager's" in run.attached.explain()
 
 
+def test_weights_and_what_a_layer_was_given_are_others(runs):
+    """Nothing is left to run the layer again with, which is said."""
+    run = runs(grain="layer", model=around(False))
+    run.steps(COUNTS[:2])
+    given: list = []
+    handle = run.model.layers[1].register_forward_pre_hook(
+        lambda module, args: given.append(args[0]))
+    loss = run.loss()
+    handle.remove()
+    write(run.model.layers[1].mlp.up.weight, None, None)
+    with torch.no_grad():
+        given[0].mul_(1.5)
+    loss.backward()
+    assert "gradients of such a pass are not eager's" \
+        in run.attached.explain()
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 def test_weights_that_are_stepped_on_the_way_back(pair, grain):
     """Their layers have run again by then."""

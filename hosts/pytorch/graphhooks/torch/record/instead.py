@@ -285,16 +285,18 @@ def _view(tensor):
 def _as_held(parameters, leaves) -> list:
     """With what is in the modules by now, and gradients that go to what was
     there."""
-    held = {p: now for names, name, p in parameters.places
-            for now in [held_at(names, name)] if now is not p}
+    held = {p: other for names, name, p in parameters.places
+            for other in [held_at(names, name)] if other is not p}
     if not all(map(are_alike, held, held.values())):
         raise tree.Unfit("a parameter has got another shape or type")
     with torch.enable_grad():
-        return [_As.apply(leaf, held[p]) if p in held else leaf
+        return [_WithValueOf.apply(leaf, held[p]) if p in held else leaf
                 for p, leaf in zip(parameters.all, leaves)]
 
 
-class _As(torch.autograd.Function):
+class _WithValueOf(torch.autograd.Function):
+    """Another tensor, whose gradient is the leaf's."""
+
     @staticmethod
     def forward(ctx, leaf, held):
         return held.detach()
