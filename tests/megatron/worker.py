@@ -29,6 +29,7 @@ warnings.simplefilter("ignore")
 
 import softtorch  # noqa: E402
 import training  # noqa: E402
+from graphhooks import Error  # noqa: E402
 from graphhooks.exchange import Exchange  # noqa: E402
 from late import put_off  # noqa: E402
 from megatron.core import dist_checkpointing  # noqa: E402
@@ -136,7 +137,7 @@ def of_several_sizes(divided=(), kind="dense", scope="attn", group=None,
                    attach={"group": group or both}, **how)
 
 
-def beside(step, evaluates: bool):
+def beside(step, scope: str):
     """Calls of the whole model, which Megatron's schedule has in parts, and
     steps with modules in eval().  COUNTS are of the others."""
     def train(each):
@@ -154,16 +155,28 @@ def beside(step, evaluates: bool):
             each.optimizer.step()
             each.optimizer.zero_grad()
         for modules in ([layer.mlp for layer in layers], layers,
-                        each.chunks) if evaluates else ():
+                        each.chunks) if scope != "attn" else ():
             for module in modules:
                 module.eval()
             step(each, 3)
+            if each.attached is not None:
+                refuse_twice(each, scope)
             for module in modules:
                 module.train()
         for count in COUNTS[2:]:
             step(each, count)
 
     return train
+
+
+def refuse_twice(each, scope: str) -> None:
+    """Megatron takes it for a model without graphs, and attach() does not."""
+    try:
+        each.attach(scope)
+    except Error as error:
+        assert "has graphs already: detach" in str(error)
+    else:
+        raise AssertionError("it was attached twice")
 
 
 def in_buffers(each, count: int) -> None:
@@ -634,12 +647,12 @@ CASES = {
             EXPERTS, "moe", EXCHANGING, make=build_hooked, **OVERLAP),
         **{f"overlap, and the model beside it, {scope}":
            lambda scope=scope: trained(
-               EXPERTS, "moe", scope, train=beside(plain, scope != "attn"),
+               EXPERTS, "moe", scope, train=beside(plain, scope),
                **OVERLAP)
            for scope in ("attn", "attn,moe_router", EXCHANGING)},
         "overlap, and the model beside it, delayed weights":
             lambda: trained(EXPERTS, "moe", EXCHANGING, graphs=3, wrap=late,
-                            train=beside(in_buffers, True),
+                            train=beside(in_buffers, EXCHANGING),
                             delay_wgrad_compute=True, **OVERLAP),
         # What Megatron's checks exclude from each other.
         "overlap of contexts, each by its own group":
